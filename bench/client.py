@@ -21,6 +21,8 @@ class RequestFailed(Exception):
 class Client(asyncio.Protocol):
     def __init__(self, host: str) -> None:
         self._host = host
+        # Lines that every request has besides its own.
+        self.headers = ""
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser
         self._on_data: Callable[[bytes], object]
@@ -55,7 +57,7 @@ class Client(asyncio.Protocol):
     ) -> int:
         head = (
             f"{method} {path} HTTP/1.1\r\nhost: {self._host}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            f"content-type: application/json\r\n{self.headers}content-length: {len(body)}\r\n\r\n"
         )
         self._on_data = on_data
         self._parser = httptools.HttpResponseParser(self)

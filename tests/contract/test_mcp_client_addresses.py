@@ -45,7 +45,9 @@ async def test_a_name_of_a_private_address_is_refused(kind: dict[str, str]) -> N
     async with McpTestServer(**kind) as server:
         async with open_client(allowed=NOTHING_ALLOWED, lookup=lookup) as client:
             url = server.url.replace("127.0.0.1", "tools.example.com")
-            with pytest.raises(McpUnavailable, match="tools.example.com is not a public address"):
+            with pytest.raises(
+                McpUnavailable, match=r"tools\.example\.com is not a public address"
+            ):
                 await client.list_tools(endpoint_of(server, url=url))
         assert server.requests == []
         assert names.asked
@@ -53,15 +55,15 @@ async def test_a_name_of_a_private_address_is_refused(kind: dict[str, str]) -> N
 
 async def test_a_name_that_changes_its_address_is_judged_at_each_connect() -> None:
     names = Names(["127.0.0.1"])
-    async with McpTestServer() as server:
-        async with open_client(lookup=Lookup(LOOPBACK, names.resolve)) as client:
-            url = server.url.replace("127.0.0.1", "tools.example.com")
-            endpoint = endpoint_of(server, url=url)
-            assert read_text(await client.call(endpoint, "echo", {"text": "ok"})) == "ok"
-            names.addresses = ["10.0.0.7"]
-            await asyncio.to_thread(server.restart)
-            with pytest.raises(McpUnavailable, match="HOLDFAST_ALLOWED_PRIVATE_HOSTS"):
-                await client.call(endpoint, "echo", {})
+    lookup = Lookup(LOOPBACK, names.resolve)
+    async with McpTestServer() as server, open_client(lookup=lookup) as client:
+        url = server.url.replace("127.0.0.1", "tools.example.com")
+        endpoint = endpoint_of(server, url=url)
+        assert read_text(await client.call(endpoint, "echo", {"text": "ok"})) == "ok"
+        names.addresses = ["10.0.0.7"]
+        await asyncio.to_thread(server.restart)
+        with pytest.raises(McpUnavailable, match="HOLDFAST_ALLOWED_PRIVATE_HOSTS"):
+            await client.call(endpoint, "echo", {})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=BY_NAME)
@@ -122,10 +124,10 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
     ["http://user:word@127.0.0.1/mcp", "http://0x7f.1/mcp", "ftp://127.0.0.1/mcp", "http:///mcp"],
 )
 async def test_a_url_in_an_unusual_notation_is_refused(url: str) -> None:
-    async with McpTestServer() as server:
-        async with open_client(allowed=parse_allowed(["127.0.0.0/8"])) as client:
-            with pytest.raises(McpUnavailable):
-                await client.list_tools(endpoint_of(server, url=url))
+    allowed = parse_allowed(["127.0.0.0/8"])
+    async with McpTestServer() as server, open_client(allowed=allowed) as client:
+        with pytest.raises(McpUnavailable):
+            await client.list_tools(endpoint_of(server, url=url))
 
 
 async def test_secrets_are_in_no_message() -> None:
