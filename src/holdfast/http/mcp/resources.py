@@ -93,14 +93,14 @@ async def list_resources(caller: Caller) -> list[ListedResource]:
     return [
         inbox,
         *(_list_one(_APPROVAL, item.id, f"of {item.agent_id}") for item in waiting.approvals),
-        *(_list_one(_RUN, run.id, f"of {run.agent_id}, {run.status}") for run in newest),
+        *(_list_one(_RUN, run.id, f"of {run.agent_id}: {run.status}") for run in newest),
         *(_list_one(_AGENT, view.agent.id, view.agent.name) for view in known),
     ]
 
 
 def _list_one(kind: ResourceKind, item_id: str, about: str) -> ListedResource:
     return ListedResource(
-        uri=f"{kind.prefix}{item_id}", name=item_id, description=f"{kind.title}: {about}"
+        uri=f"{kind.prefix}{item_id}", name=item_id, description=f"{kind.title}, {about}"
     )
 
 
