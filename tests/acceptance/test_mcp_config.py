@@ -266,8 +266,8 @@ def test_servers_from_npm_are_used_through_the_api(operator: Operator) -> None:
         server_id, tools = wait_for_tools(first, client, "everything")
         assert run(client, server_id, tools["echo"], message="hello") == "Echo: hello"
         files_id, files = wait_for_tools(first, client, "files")
-        path = str(folder / "note.txt")
-        assert run(client, files_id, files["read_text_file"], path=path) == "Remember the milk."
+        note = str(folder / "note.txt")
+        assert run(client, files_id, files["read_text_file"], path=note) == "Remember the milk."
         first.stop()
 
         # The same name, now over the network: the ids stay.
