@@ -73,9 +73,9 @@ class StdioServers:
             try:
                 yield streams.read_stream, streams.write_stream
             except Exception as error:
-                if connection.failure is None or error is connection.failure:
-                    raise
-                raise connection.failure from error
+                if connection.failure is not None and error is not connection.failure:
+                    raise connection.failure from error
+                raise
         finally:
             await finish_despite_cancel(stack.aclose())
 
