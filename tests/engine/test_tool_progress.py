@@ -19,8 +19,8 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import Event, MessageStored, ToolProgressed
 from holdfast.core.messages import Outcome, Role, Text
 from holdfast.core.runs import Run, RunStatus
-from holdfast.engine import effects, tool_progress
-from holdfast.engine.tool_progress import VersionCheck
+from holdfast.engine import tool_progress
+from holdfast.engine.tool_progress import ProgressReports, VersionCheck
 from holdfast.ports.mcp import RemoteResult, ToolProgress
 from holdfast.usecases import runs
 
@@ -294,8 +294,8 @@ async def test_a_turn_whose_tools_say_nothing_writes_nothing_more(
     def refuse(*_: object) -> None:
         raise AssertionError("Nothing was said.")
 
-    monkeypatch.setattr(effects.ProgressReports, "_write", refuse)
-    monkeypatch.setattr(effects.ProgressReports, "close", refuse)
+    monkeypatch.setattr(ProgressReports, "_write", refuse)
+    monkeypatch.setattr(ProgressReports, "close", refuse)
     rig.model.script = [call_with(("c1", "count", {}))]
     async with rig.run_worker():
         assert (await rig.wait_for_end(await rig.submit(agent))).status is RunStatus.COMPLETED

@@ -22,7 +22,7 @@ from holdfast.core.turn import Finish
 from holdfast.ports.model import Answer
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Limits
-from holdfast.ports.store import Store
+from holdfast.ports.store import Store, Transaction
 
 SERVER = "weather"
 
@@ -92,9 +92,12 @@ class McpRig(Rig):
             structs.replace(tool, enable_parallel_execution=tool.name.startswith("fast"))
             for tool in stored
         ]
-        await self.services.store.write(
-            lambda tx: (tx.mcp_servers.add(server), tx.tools.add_all(stored))
-        )
+
+        def add(tx: Transaction) -> None:
+            tx.mcp_servers.add(server)
+            tx.tools.add_all(stored)
+
+        await self.services.store.write(add)
         return server, stored
 
     async def make_mcp_agent(
@@ -116,7 +119,7 @@ class McpRig(Rig):
             for key, value in secrets.items()
         ]
 
-        def work(tx: Any) -> None:
+        def work(tx: Transaction) -> None:
             tx.agents.attach_tools(agent.id, [tool.id for tool in tools])
             tx.agents.set_secrets(agent.id, values)
 

@@ -19,7 +19,7 @@ from tests.support.wire_approvals import allow, answer
 from tests.support.wire_checks import assert_answers
 from tests.support.wire_server import MODELS, connect, variables
 
-from holdfast.testing import Answer, ScriptedProvider, ToolCall
+from holdfast.testing import Answer, ProviderRequest, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
     from tests.support.wire_server import MakeAgent
@@ -43,8 +43,8 @@ def add_server(client: Letta, mcp: McpTestServer) -> Iterator[AddServer]:
     made: list[str] = []
 
     def add(name: str = "weather", **config: Any) -> dict[str, Tool]:
-        tools = register(client, mcp, name, **config)
-        made.append(str(tools.pop("")))
+        server_id, tools = register(client, mcp, name, **config)
+        made.append(server_id)
         return tools
 
     yield add
@@ -53,12 +53,13 @@ def add_server(client: Letta, mcp: McpTestServer) -> Iterator[AddServer]:
             client.mcp_servers.delete(server_id)
 
 
-def register(client: Letta, mcp: McpTestServer, name: str = "weather", **config: Any) -> Any:
-    """The tools by name, and the id of the server under the empty name."""
+def register(
+    client: Letta, mcp: McpTestServer, name: str = "weather", **config: Any
+) -> tuple[str, dict[str, Tool]]:
+    """The id of the server, and its tools by name."""
     given: Any = {"mcp_server_type": "streamable_http", "server_url": mcp.url, **config}
     server_id = str(client.mcp_servers.create(server_name=name, config=given).id)
-    tools = {str(tool.name): tool for tool in client.mcp_servers.tools.list(server_id)}
-    return tools | {"": server_id}
+    return server_id, {str(tool.name): tool for tool in client.mcp_servers.tools.list(server_id)}
 
 
 def ask(client: Letta, provider: ScriptedProvider, agent_id: str, *calls: ToolCall) -> Any:
@@ -218,11 +219,13 @@ def test_a_placeholder_is_upper_case_and_a_missing_secret_is_named(
     ask(client, provider, agent.id, ECHO)
     assert last_headers(mcp)["x-small"] == "{{ key }}"
     assert last_headers(mcp)["x-large"] == "s3cr3t-of-a-test"
-    config: Any = {"server_url": mcp.url, "auth_token": "{{ LARGE }} {{ NOWHERE }}"}
-    client.mcp_servers.update(
-        str((tool.metadata_ or {})["mcp"]["server_id"]),  # type: ignore[index]  # free-form
-        config={"mcp_server_type": "streamable_http", **config},
-    )
+    config: Any = {
+        "mcp_server_type": "streamable_http",
+        "server_url": mcp.url,
+        "auth_token": "{{ LARGE }} {{ NOWHERE }}",
+    }
+    known = next(item for item in client.mcp_servers.list() if item.server_name == "weather")
+    client.mcp_servers.update(str(known.id), config=config)
     returned = ask(client, provider, agent.id, ECHO)
     assert returned["status"] == "error"
     assert returned["tool_return"] == (
@@ -271,7 +274,7 @@ def test_a_tool_that_never_answers_ends_at_the_time_limit(
     hasty: tuple[ServerProcess, Letta], provider: ScriptedProvider, mcp: McpTestServer
 ) -> None:
     _, client = hasty
-    tools = register(client, mcp)
+    server_id, tools = register(client, mcp)
     agent = client.agents.create(
         model=MODELS["openai"], include_base_tools=False, tool_ids=[tools["wait"].id]
     )
@@ -280,7 +283,7 @@ def test_a_tool_that_never_answers_ends_at_the_time_limit(
     expected = "Timed out while executing tool wait for MCP server weather (timeout=0.5s)."
     assert returned["tool_return"].startswith(expected)
     with pytest.raises(APIStatusError) as refused:
-        client.mcp_servers.tools.run(tools["wait"].id, mcp_server_id=tools[""])
+        client.mcp_servers.tools.run(tools["wait"].id, mcp_server_id=server_id)
     assert refused.value.status_code == 408
     assert expected in refused.value.response.json()["detail"]
     eventually(lambda: [call.is_cancelled for call in mcp.calls_of("wait")], all)
@@ -350,6 +353,10 @@ def test_calls_of_one_answer_run_side_by_side(
     assert [item["tool_call_id"] for item in returned] == ["call_a", "call_b"]
 
 
+def has_text(text: str) -> Callable[[ProviderRequest], bool]:
+    return lambda request: request.user_text == text
+
+
 @pytest.mark.parametrize("generation", ["modern", "handshake"])
 def test_a_cancel_reaches_the_server_and_other_calls_go_on(
     client: Letta,
@@ -359,15 +366,13 @@ def test_a_cancel_reaches_the_server_and_other_calls_go_on(
     generation: Any,
 ) -> None:
     with McpTestServer(generation=generation) as mcp:
-        tools = register(client, mcp, f"weather-{generation}")
+        server_id, tools = register(client, mcp, f"weather-{generation}")
         try:
             agent = make_agent(tool_ids=[tools["wait"].id])
             other = client.conversations.create(agent_id=agent.id)
             for name in ("mine", "others"):
-                provider.script(
-                    Answer(ToolCall("wait", {"name": name}, id=f"call_{name}")),
-                    when=lambda request, name=name: request.user_text == name,
-                )
+                call = ToolCall("wait", {"name": name}, id=f"call_{name}")
+                provider.script(Answer(call), when=has_text(name))
             mine = pool.submit(client.agents.messages.create, agent.id, input="mine")
             others = pool.submit(
                 client.conversations.messages.create, other.id, input="others", streaming=False
@@ -390,7 +395,7 @@ def test_a_cancel_reaches_the_server_and_other_calls_go_on(
             assert by_name["others"].state == "finished"
             assert client.runs.retrieve(run["id"]).status == "cancelled"
         finally:
-            client.mcp_servers.delete(tools[""])
+            client.mcp_servers.delete(server_id)
 
 
 async def _count_slowly(tools: Any, context: Any, arguments: dict[str, Any]) -> Any:
@@ -480,7 +485,7 @@ def test_a_server_that_dies_in_a_call_says_later_that_its_outcome_is_unknown(
 ) -> None:
     server = ServerProcess.start(tmp_path, **variables(running_provider))
     with connect(server.address) as client:
-        tools = register(client, mcp, auth_token="{{ KEY }}")
+        _, tools = register(client, mcp, auth_token="{{ KEY }}")
         agent = client.agents.create(
             model=MODELS["openai"],
             include_base_tools=False,

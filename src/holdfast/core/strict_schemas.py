@@ -25,7 +25,7 @@ def require_all(schema: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(schema)
     properties = schema.get("properties")
     if isinstance(properties, dict):
-        required = _required(schema)
+        required = _required_names(schema)
         made["properties"] = {
             name: _strict(item) if name in required else _nullable(_strict(item), schema)
             for name, item in properties.items()
@@ -90,7 +90,7 @@ def _drop_nulls(
 ) -> dict[str, Any]:
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
-    required = _required(schema)
+    required = _required_names(schema)
     return {
         name: _without_nulls(item, known.get(name), root)
         for name, item in value.items()
@@ -142,7 +142,7 @@ def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
     return schema
 
 
-def _required(schema: Mapping[str, Any]) -> frozenset[str]:
+def _required_names(schema: Mapping[str, Any]) -> frozenset[str]:
     required = schema.get("required")
     names = required if isinstance(required, list) else ()
     return frozenset(name for name in names if isinstance(name, str))
