@@ -112,8 +112,6 @@ def _iso(day: date | None) -> str | None:
     return None if day is None else day.isoformat()
 
 
-# --- SearXNG -----------------------------------------------------------------------------------------------------------
-
 _SEARXNG_CATEGORIES: Final = {"news": "news", "research paper": "science", "github": "it"}
 
 
@@ -142,8 +140,6 @@ def _ignored_by_searxng(query: SearchQuery) -> list[str]:
     kept = (*known, "category") if is_known else known
     return [name for name in query.find_filters() if name not in kept]
 
-
-# --- Brave -------------------------------------------------------------------------------------------------------------
 
 _BRAVE_MAX_RESULTS: Final = 20
 # It refuses others.
@@ -193,8 +189,6 @@ def _ignored_by_brave(query: SearchQuery) -> list[str]:
     return [name for name in query.find_filters() if name in missing]
 
 
-# --- Tavily ------------------------------------------------------------------------------------------------------------
-
 _TAVILY_MAX_RESULTS: Final = 20
 _TAVILY_TOPICS: Final = {"news": "news", "financial report": "finance"}
 
@@ -233,9 +227,6 @@ def _ignored_by_tavily(query: SearchQuery) -> list[str]:
     is_topic = query.category in _TAVILY_TOPICS
     missing = ("user_location",) if is_topic else ("user_location", "category")
     return [name for name in query.find_filters() if name in missing]
-
-
-# --- Exa ---------------------------------------------------------------------------------------------------------------
 
 
 def _build_exa(query: SearchQuery, key: str) -> EngineRequest:

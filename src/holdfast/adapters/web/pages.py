@@ -36,7 +36,9 @@ class WebPages:
             # Before anybody is asked, also Exa.
             services.outgoing.check(url)
             now = services.clock.monotonic_ns() / 1e9
-            if (text := self._cache.find(organization_id, url, now)) is not None:
+            # A page has two forms.
+            name = f"exa {url}" if self._search.has_pages(secrets) else url
+            if (text := self._cache.find(organization_id, name, now)) is not None:
                 return text
             async with asyncio.timeout(self._max_seconds):
                 text, age_seconds = await self._fetch(services, sandbox, url, secrets)
@@ -46,7 +48,7 @@ class WebPages:
             raise ToolError(
                 f"Error fetching webpage: it takes longer than {self._max_seconds:g} s."
             ) from None
-        self._cache.put(organization_id, url, text, now, age_seconds)
+        self._cache.put(organization_id, name, text, now, age_seconds)
         return text
 
     async def _fetch(

@@ -84,9 +84,13 @@ class WebSearch:
         told = {"ignored": ignored} if ignored else {}
         return _to_json({"query": query.query, "results": results, **told})
 
+    def has_pages(self, secrets: Mapping[str, str]) -> bool:
+        """Whether ``find_page`` has somebody to ask."""
+        return self._find_exa(secrets) is not None
+
     async def find_page(self, url: str, secrets: Mapping[str, str]) -> str | None:
         """The page as Exa has it, as JSON; None without a key for Exa, and if Exa does not have it."""
-        chosen = self._with_key(EXA, secrets) or self._with_key(EXA, self._options.keys)
+        chosen = self._find_exa(secrets)
         if chosen is None:
             return None
         try:
@@ -107,6 +111,9 @@ class WebSearch:
             if (chosen := self._with_settings(engine)) is not None:
                 return chosen
         raise ToolError(NO_KEY)
+
+    def _find_exa(self, secrets: Mapping[str, str]) -> _ChosenEngine | None:
+        return self._with_key(EXA, secrets) or self._with_key(EXA, self._options.keys)
 
     def _with_key(self, engine: Engine, keys: Mapping[str, str]) -> _ChosenEngine | None:
         key = keys.get(engine.key_name, "").strip() if engine.key_name else ""
