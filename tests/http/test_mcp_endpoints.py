@@ -58,7 +58,9 @@ class Logins:
         url: str,
         *,
         renew: bool = False,
+        rejected: str | None = None,
     ) -> str | None:
+        del services, rejected
         self.asked.append((organization_id, user_id, url, renew))
         return self.tokens[min(len(self.asked), len(self.tokens)) - 1] if self.tokens else None
 
