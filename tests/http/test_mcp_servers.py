@@ -1,5 +1,6 @@
 """MCP servers: what callers may say of them, what they are shown, and what they are not (tools-v1 §1.1 to §1.6)."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -118,7 +119,10 @@ async def test_a_token_is_shown_masked_under_its_header(
 
 
 async def test_no_answer_has_a_secret(client: AsyncClient) -> None:
-    secrets = {"auth_token": "hidden-1", "custom_headers": {"X-Key": "hidden-2", "X-B": "{{ B }}"}}
+    secrets: dict[str, Any] = {
+        "auth_token": "hidden-1",
+        "custom_headers": {"X-Key": "hidden-2", "X-B": "{{ B }}"},
+    }
     one = await create(client, server_url=URL, **secrets)
     two = await create(client, "files", command="run", args=[], env={"KEY": "hidden-3"})
     answers = [
@@ -133,6 +137,30 @@ async def test_no_answer_has_a_secret(client: AsyncClient) -> None:
     assert one.json()["custom_headers"] == {"X-Key": MASK, "X-B": "{{ B }}"}
     assert two.json()["env"] == {"KEY": MASK}
     assert all("hidden" not in answer.text for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"auth_token": "hidden"},
+        {"auth_token": "hidden" * 2_000, "server_url": URL},
+        {"custom_headers": {"X-Key": "hidden"}},
+        {"custom_headers": {"X-Key": ["hidden"]}, "server_url": URL},
+        {"command": "run", "env": {"KEY": "hidden"}},
+        {"server_url": URL, "auth_token": "hidden", "mcp_server_type": "none"},
+    ],
+)
+async def test_a_refusal_does_not_repeat_a_secret(
+    client: AsyncClient, config: dict[str, Any]
+) -> None:
+    body = {"server_name": "weather", "config": config}
+    for refused in (
+        await client.post("/v1/mcp-servers/", json=body),
+        await client.post("/v1/mcp-servers/", json={"config": config}),
+        await client.put("/v1/tools/mcp/servers", json=config),
+    ):
+        assert refused.status_code == 422
+        assert "hidden" not in refused.text
 
 
 @pytest.mark.parametrize(
@@ -429,7 +457,7 @@ async def test_an_unknown_server_is_not_found(client: AsyncClient) -> None:
         ("GET", "/tools/tool-00000000-0000-4000-8000-000000000001"),
         ("POST", "/tools/tool-00000000-0000-4000-8000-000000000001/run"),
     ):
-        body = {"config": {}} if (method, path) == ("PATCH", "") else None
+        body: Any = {"config": {}} if (method, path) == ("PATCH", "") else None
         answer = await client.request(method, f"/v1/mcp-servers/{UNKNOWN}{path}", json=body)
         assert answer.status_code == 404, (method, path)
         assert answer.json()["detail"] == f"MCPServer not found with id='{UNKNOWN}'"
@@ -508,7 +536,8 @@ async def test_a_tool_is_run_with_its_arguments_and_without_secrets(
     assert bare.json()["func_return"] == "forecast({})"
     assert mcp.calls[0].endpoint.headers == (("Authorization", "Bearer {{ KEY }}"),)
     assert mcp.calls[0].endpoint.agent_id is None
-    for body in ({"args": []}, {"unknown": 1}, [], "args"):
+    malformed: tuple[Any, ...] = ({"args": []}, {"unknown": 1}, [], "args")
+    for body in malformed:
         assert (await client.post(f"{path}/{tool['id']}/run", json=body)).status_code == 422
 
 
@@ -522,9 +551,11 @@ async def test_a_refresh_for_an_agent_has_the_secrets_of_that_agent(
     path = f"/v1/mcp-servers/{created['id']}/refresh"
 
     await client.patch(path, params={"agent_id": agent_id})
-    assert mcp.listed[-1].headers == (("Authorization", "Bearer abc"), ("X-Agent-Id", agent_id))
     await client.patch(path)
-    assert mcp.listed[-1].headers == (("Authorization", "Bearer none"),)
+    assert [endpoint.headers for endpoint in mcp.listed[-2:]] == [
+        (("Authorization", "Bearer abc"), ("X-Agent-Id", agent_id)),
+        (("Authorization", "Bearer none"),),
+    ]
 
     unknown = await client.patch(path, params={"agent_id": "agent-x"})
     assert unknown.status_code == 404
@@ -704,3 +735,17 @@ async def test_a_tool_that_becomes_destructive_waits_for_approval_where_it_is_he
 
     assert await guarded(agent_id) == ["b", "a"]
     assert await guarded(other_id) == []
+
+
+async def test_refreshes_at_the_same_moment_store_each_tool_once(
+    client: AsyncClient, mcp: ScriptedMcp, stored: str
+) -> None:
+    mcp.tools["weather"] = [RemoteTool(name=f"tool-{number}") for number in range(50)]
+
+    answers = await asyncio.gather(
+        *(client.patch(f"/v1/mcp-servers/{stored}/refresh") for _ in range(5))
+    )
+
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert sorted(len(answer.json()["added"]) for answer in answers) == [0, 0, 0, 0, 50]
+    assert len((await client.get(f"/v1/mcp-servers/{stored}/tools")).json()) == 50

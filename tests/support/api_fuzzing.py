@@ -31,6 +31,19 @@ LEFT_OUT: Final = {
 }
 # A query with more values than allowed may be a header that is too large (431). 501 is how a later release is announced;
 # every other 5xx is a fault. A conversation that is there has no stream of a run that is not: such a 404 is no fault.
+# These ask a server that nobody runs (502, and 408 if that takes too long).
+_ASKS_MCP_SERVER: Final = """
+[[operations]]
+include-path = "{path}"
+checks.not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501, 502]
+"""
+_MCP_PATHS: Final = (
+    "/v1/mcp-servers/{mcp_server_id}/tools/{tool_id}/run",
+    "/v1/tools/mcp/servers/test",
+    "/v1/tools/mcp/servers/{mcp_server_name}/tools",
+    "/v1/tools/mcp/servers/{mcp_server_name}/{mcp_tool_name}",
+    "/v1/tools/mcp/servers/{mcp_server_name}/tools/{mcp_tool_name}/execute",
+)
 _SETTINGS: Final = """
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501]
@@ -39,15 +52,21 @@ negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", 
 [[operations]]
 include-path = "/v1/conversations/{conversation_id}/stream"
 checks.ensure_resource_availability.enabled = false
-
+%s
 [parameters]
 """
 
 
 def start_fuzzed_server(home: Path) -> ServerProcess:
     """A server with a password and without keys: agents get the built-in guide. What the fuzzer invents as the
-    requirements of a tool is looked up nowhere."""
-    return ServerProcess.start(home, HOLDFAST_PASSWORD=PASSWORD, PIP_NO_INDEX="1")
+    requirements of a tool is looked up nowhere, and no MCP server that it invents is waited for."""
+    return ServerProcess.start(
+        home,
+        HOLDFAST_PASSWORD=PASSWORD,
+        PIP_NO_INDEX="1",
+        HOLDFAST_MCP_CONNECT_SECONDS="2",
+        HOLDFAST_MCP_LIST_SECONDS="2",
+    )
 
 
 def fuzz(
@@ -60,8 +79,9 @@ def fuzz(
     """Run Schemathesis with these options. ``path_values`` are used for the parameters of paths that have these names."""
     document = httpx.get(f"{server.address}/openapi.json", headers=HEADERS).json()
     (folder / "openapi.json").write_text(json.dumps(loosen_requests(document)), encoding="utf-8")
+    exceptions = "".join(_ASKS_MCP_SERVER.replace("{path}", path) for path in _MCP_PATHS)
     values = "".join(f'"path.{name}" = "{value}"\n' for name, value in (path_values or {}).items())
-    (folder / "settings.toml").write_text(_SETTINGS + values, encoding="utf-8")
+    (folder / "settings.toml").write_text(_SETTINGS % exceptions + values, encoding="utf-8")
     return subprocess.run(
         [
             _SCHEMATHESIS,
@@ -94,6 +114,8 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         folder = http.post("/folders/", json={"name": "notes"}).json()["id"]
         files = {"file": ("notes.txt", b"x")}
         file = http.post(f"/folders/{folder}/upload", files=files).json()["id"]
+        mcp = {"server_name": "weather", "config": {"server_url": "https://mcp.invalid/mcp"}}
+        mcp_server = http.post("/mcp-servers/", json=mcp).json()["id"]
         said = http.post(f"/agents/{agent}/messages", json={"input": "Hello?"}).json()
     message = said["messages"][0]
     return {
@@ -109,6 +131,9 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         "passage_id": passage,
         "memory_id": passage,
         "tool_name": "shout",
+        "mcp_server_id": mcp_server,
+        "mcp_server_name": "weather",
+        "mcp_tool_name": "forecast",
         "message_id": message["id"],
         "run_id": message["run_id"],
         "step_id": message["step_id"],

@@ -14,6 +14,12 @@ _MAX_INPUT_CHARS = 500
 # At most so many faults are shown.
 _MAX_FAULTS = 10
 
+# Their values are in no answer, and a client may log what it is answered.
+_SECRET_FIELDS = frozenset(
+    {"access_key", "api_key", "auth_token", "custom_headers", "env", "env_vars", "secrets", "token"}
+)
+_HIDDEN = "…"
+
 _KINDS = {id_pattern(kind): kind for kind in Kind}
 
 Fault = Mapping[str, Any]
@@ -37,7 +43,9 @@ def _render_fault(fault: Fault) -> dict[str, Any]:
         "msg": f"String should match pattern '{kind}-{{uuid4}}'"
         if kind
         else _shorten(fault["msg"]),
-        "input": _shorten(fault.get("input")),
+        "input": _HIDDEN
+        if _is_secret(fault["loc"])
+        else _shorten(_hide_secrets(fault.get("input"))),
     }
     context = {name: _shorten(value) for name, value in fault.get("ctx", {}).items()}
     return shown | ({"ctx": context} if context else {})
@@ -47,6 +55,20 @@ def _path_id_kind(fault: Fault) -> Kind | None:
     if fault["type"] != "string_pattern_mismatch" or fault["loc"][0] != "path":
         return None
     return _KINDS.get(fault["ctx"]["pattern"])
+
+
+def _is_secret(loc: Sequence[object]) -> bool:
+    return any(isinstance(step, str) and step in _SECRET_FIELDS for step in loc)
+
+
+def _hide_secrets(value: object) -> object:
+    """Of what is shown, an object and those within it: deeper ones are in no request with secrets."""
+    if not isinstance(value, dict) or _is_long(value):
+        return value
+    return {
+        name: _HIDDEN if name in _SECRET_FIELDS and inner is not None else _hide_secrets(inner)
+        for name, inner in value.items()
+    }
 
 
 def _shorten(value: object) -> object:
