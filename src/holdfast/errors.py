@@ -20,7 +20,9 @@
     │   └── AnswerUnavailable ── ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
     ├── McpError               an MCP server failed
-    │   └── McpUnavailable ── McpUnauthorized   McpTimedOut  McpCallLost
+    │   └── McpUnavailable ── McpUnauthorized ── McpLoginEnded   McpTimedOut  McpCallLost
+    ├── LoginFailed            a user could not log in to an MCP server
+    │   └── LoginRefused
     ├── LeaseLost              this server must stop its runs; others go on with them
     └── Bug                    we must act
         └── IllegalTransition  StaleRun ── RunFenced
@@ -310,6 +312,18 @@ class McpUnauthorized(McpUnavailable):
         super().__init__(server, "401 Unauthorized")
 
 
+class McpLoginEnded(McpUnauthorized):
+    """The tokens of the user's login at the server are no longer accepted."""
+
+    def __init__(self, server: str, challenge: str = "") -> None:
+        super().__init__(server, challenge)
+        self.why = (
+            f"The login at the MCP server {server} has ended. "
+            f"Log in again: holdfast mcp login {server}."
+        )
+        self.args = (self.why,)
+
+
 class McpTimedOut(McpError):
     """The server took too long. ``has_begun``: the call was sent, so it may have had an effect."""
 
@@ -321,6 +335,14 @@ class McpTimedOut(McpError):
 
 class McpCallLost(McpError):
     """The connection was lost while a call ran: it may have had an effect."""
+
+
+class LoginFailed(HoldfastError):
+    """A user could not log in to an MCP server, or the login could not be renewed for now; the message says why."""
+
+
+class LoginRefused(LoginFailed):
+    """The authorization server no longer accepts a login."""
 
 
 class Bug(HoldfastError):

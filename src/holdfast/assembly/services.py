@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.clock import RandomIds, SystemClock
+from holdfast.adapters.mcp.authorization import SdkMcpAuthorization
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
@@ -53,6 +54,7 @@ async def build_services(
         mcp=open_mcp(settings, stack, clock),
         mcp_options=read_mcp_options(settings),
         limits=settings.limits,
+        mcp_authorization=SdkMcpAuthorization(settings.allowed_private_hosts),
     )
     if telemetry is not None:
         services = with_telemetry(services, telemetry)

@@ -4,7 +4,8 @@ It uses the standard library only: a few requests need no more, and importing an
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -62,15 +63,37 @@ class Api:
         request.add_header("content-type", "application/json")
         return self._send(request)
 
+    def patch(self, *path: str) -> Any:
+        return self._send(Request(self._url_for(*path), method="PATCH"))  # noqa: S310 - see _opener
+
+    def delete(self, *path: str) -> None:
+        request = Request(self._url_for(*path), method="DELETE")  # noqa: S310 - see _opener
+        with self._open(request):
+            pass
+
+    def stream(self, *path: str, headers: Mapping[str, str]) -> Iterator[Any]:
+        """Yield the events of a stream as they come. The server sends something every few seconds."""
+        request = Request(self._url_for(*path), headers=dict(headers))  # noqa: S310 - see _opener
+        with self._open(request) as answer:
+            for line in answer:
+                if line.startswith(b"data: "):
+                    yield json.loads(line.removeprefix(b"data: "))
+
     def _url_for(self, *path: str) -> str:
         return "/".join((self._url, "v1", *(quote(part, safe="") for part in path)))
 
     def _send(self, request: Request) -> Any:
+        with self._open(request) as answer:
+            return json.load(answer)
+
+    @contextmanager
+    def _open(self, request: Request) -> Iterator[Any]:
+        """The answer. What fails while it is read is told as well."""
         for name, value in self._headers.items():
             request.add_header(name, value)
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-                return json.load(answer)
+                yield answer
         except HTTPError as error:
             with error:
                 raise _to_error(error) from error
@@ -113,4 +136,6 @@ def _error_text(error: HTTPError) -> str:
         detail = json.load(error)["detail"]
     except (OSError, HTTPException, ValueError, TypeError, KeyError):
         return f"The server answered {error.code} {error.reason}."
+    if isinstance(detail, dict) and "message" in detail:
+        return ": ".join(str(detail[key]) for key in ("message", "error") if detail.get(key))
     return detail if isinstance(detail, str) else json.dumps(detail)

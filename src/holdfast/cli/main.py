@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import approvals, archives, runs, servers
+from holdfast.cli import approvals, archives, mcp, runs, servers
 from holdfast.config import (
     SPECS,
     URL_VARIABLE,
@@ -66,6 +66,12 @@ _archives = typer.Typer(
 )
 app.add_typer(_archives, name="archives")
 
+_mcp = typer.Typer(
+    help="See which MCP servers there are, log in to one, and read its tools again: on a server that is running.",
+    **_CLIENT_COMMAND_OPTIONS,
+)
+app.add_typer(_mcp, name="mcp")
+
 Url = Annotated[
     str | None,
     typer.Option(
@@ -85,6 +91,10 @@ Reason = Annotated[
 ]
 DecidedBy = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who decides; it is kept.")
+]
+McpName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The MCP server's name, or its id.", show_default=False),
 ]
 Agent = Annotated[
     str | None, typer.Option("--agent", metavar="ID", help="Only what belongs to this agent.")
@@ -355,6 +365,78 @@ def reembed_archive(
     typer.echo(done)
 
 
+@_mcp.command("list")
+def list_mcp_servers(*, url: Url = None, as_json: Json = False) -> None:
+    """List MCP servers, with the number of their tools and how your login stands."""
+    with _exit_with_error_sentence():
+        typer.echo(mcp.render_list(_connect(url), as_json=as_json))
+
+
+@_mcp.command("tools")
+def list_mcp_tools(*, name: McpName, url: Url = None, as_json: Json = False) -> None:
+    """List the tools of an MCP server, as they were read last."""
+    with _exit_with_error_sentence():
+        typer.echo(mcp.render_tools(_connect(url), name, as_json=as_json))
+
+
+@_mcp.command("refresh")
+def refresh_mcp_server(*, name: McpName, url: Url = None, as_json: Json = False) -> None:
+    """Read the tools of an MCP server again, and say what has changed."""
+    with _exit_with_error_sentence():
+        typer.echo(mcp.refresh(_connect(url), name, as_json=as_json))
+
+
+@_mcp.command(
+    "login",
+    epilog="A client that you have registered there by hand may have a secret: put it into HOLDFAST_MCP_CLIENT_SECRET.",
+)
+def log_in_to_mcp_server(
+    *,
+    name: McpName,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser here.")
+    ] = True,
+    callback: Annotated[
+        str | None,
+        typer.Option(
+            "--callback",
+            metavar="URL",
+            help="Complete a login that has begun: the address of the last page, if the browser could not load it.",
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client-id",
+            metavar="ID",
+            help="The client that you have registered there by hand, where no client may register itself.",
+        ),
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Log in to an MCP server: a page opens in the browser, where you allow the access. Ends when the server's tools are
+    there, or after five minutes."""
+    with _exit_with_error_sentence():
+        api = _connect(url)
+        if callback is not None:
+            typer.echo(mcp.complete_login(api, name, callback, as_json=as_json))
+            return
+        with _exit_when_interrupted(f"holdfast: {mcp.describe_pending(name)}"):
+            headers = mcp.client_headers(client_id, os.environ)
+            done = mcp.log_in(
+                api, name, headers=headers, opens_browser=browser, show=_show, as_json=as_json
+            )
+        typer.echo(done)
+
+
+@_mcp.command("logout")
+def log_out_of_mcp_server(*, name: McpName, url: Url = None) -> None:
+    """Forget your login at an MCP server: its tokens are deleted here. The server itself is not told."""
+    with _exit_with_error_sentence():
+        typer.echo(mcp.log_out(_connect(url), name))
+
+
 def _connect(url: str | None) -> "Api":
     from holdfast.cli.api import Api, default_url  # noqa: PLC0415 - --help needs no HTTP client
 
@@ -369,3 +451,17 @@ def _exit_with_error_sentence() -> Iterator[None]:
     except (BackendError, CallerError) as error:
         typer.echo(f"holdfast: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, SettingInvalid) else 1) from None
+
+
+@contextmanager
+def _exit_when_interrupted(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(advice, err=True)
+        raise typer.Exit(130) from None
+
+
+def _show(text: str) -> None:
+    """What is happening; the standard output has the result alone."""
+    typer.echo(text, err=True)

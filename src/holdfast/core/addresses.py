@@ -140,6 +140,14 @@ def is_allowed(host: str, address: IPAddress, allowed: AllowedAddresses) -> bool
     )
 
 
+def is_named(host: str, allowed: AllowedAddresses) -> bool:
+    """Whether the operator names the host, or a network that its address is in."""
+    if host in allowed.hosts:
+        return True
+    address = IPv4Address("127.0.0.1") if host == "localhost" else _parse_ip(host)
+    return address is not None and any(address in network for network in allowed.networks)
+
+
 def _parse_host(netloc: str, hostname: str) -> str:
     if netloc.startswith("["):
         try:

@@ -10,8 +10,10 @@ class SessionStatus(StrEnum):
     # The user has not come back from the authorization page yet.
     PENDING = "pending"
     AUTHORIZED = "authorized"
-    # The authorization failed, or its tokens are no longer accepted: the user must log in again.
+    # The authorization failed.
     ERROR = "error"
+    # Its tokens are no longer accepted: the user must log in again.
+    ENDED = "ended"
 
 
 class SessionSecrets(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,5 +58,16 @@ class McpSession(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     # A server of this deployment refreshes the tokens until then; nobody else may.
     refresh_ends_at: datetime | None = None
-    # Why the status is ``error``.
+    # Whether the callback must name the issuer (RFC 9207).
+    must_name_issuer: bool = False
+    # The operator named the server: its own host is not judged by the rule for addresses that callers name.
+    is_trusted: bool = False
+    # Why the status is ``error`` or ``ended``.
     failure: str | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether the access token can be used, as far as is known here."""
+        return self.expires_at is None or now < self.expires_at
+
+    def ends_before(self, moment: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at < moment

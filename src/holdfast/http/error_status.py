@@ -71,6 +71,9 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.McpError: ErrorStatus(502),
     errors.McpUnavailable: ErrorStatus(502),
     errors.McpUnauthorized: ErrorStatus(502),
+    errors.McpLoginEnded: ErrorStatus(502, DO_NOT_RETRY),
+    errors.LoginFailed: ErrorStatus(502, DO_NOT_RETRY),
+    errors.LoginRefused: ErrorStatus(502, DO_NOT_RETRY),
     # The call may have had an effect.
     errors.McpTimedOut: ErrorStatus(408, DO_NOT_RETRY),
     errors.McpCallLost: ErrorStatus(502, DO_NOT_RETRY),

@@ -27,12 +27,12 @@ _HEADERS = {
 _encoder = msgspec.json.Encoder()
 
 
-def encode_frames(items: Iterable[object], error_type: type) -> bytes:
+def encode_frames(items: Iterable[object], error_type: type | tuple[()] = ()) -> bytes:
     """All items as one chunk: sending a chunk costs far more than an item."""
     return b"".join([_encode_frame(item, error_type) for item in items])
 
 
-def _encode_frame(item: object, error_type: type) -> bytes:
+def _encode_frame(item: object, error_type: type | tuple[()]) -> bytes:
     # Only errors have an event name: the SDKs drop everything else that has one.
     name = b"event: error\n" if isinstance(item, error_type) else b""
     return b"%bdata: %b\n\n" % (name, _encoder.encode(item))

@@ -27,6 +27,11 @@ def run_topic(run_id: str) -> str:
     return f"run:{run_id}"
 
 
+def login_topic(session_id: str) -> str:
+    """Rung when a login at an MCP server was completed or has failed, and when its tokens were renewed or could not be."""
+    return f"mcp_login:{session_id}"
+
+
 class Watch(Protocol):
     async def wait(self, seconds: float) -> None:
         """Return at the first ring since the last ``wait`` or since the watch began, or after so many seconds."""

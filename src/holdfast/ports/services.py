@@ -10,6 +10,7 @@ from holdfast.ports.embedder import NO_EMBEDDER, Embedder
 from holdfast.ports.event_log import EventLog
 from holdfast.ports.lease import Lease
 from holdfast.ports.mcp import DEFAULT_MCP_OPTIONS, NO_MCP, McpClient, McpOptions
+from holdfast.ports.mcp_authorization import NO_MCP_AUTHORIZATION, McpAuthorization
 from holdfast.ports.model import Catalogue, Model
 from holdfast.ports.outgoing import Outgoing
 from holdfast.ports.prices import Prices
@@ -68,5 +69,6 @@ class Services:
     message_embedding: str | None = None
     mcp: McpClient = NO_MCP
     mcp_options: McpOptions = DEFAULT_MCP_OPTIONS
+    mcp_authorization: McpAuthorization = NO_MCP_AUTHORIZATION
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY

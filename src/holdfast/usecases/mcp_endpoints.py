@@ -11,7 +11,13 @@ from msgspec import Struct
 from holdfast.core import mcp_headers
 from holdfast.core.mcp_servers import AUTHORIZATION, Endpoint, McpServer, Transport
 from holdfast.core.mcp_templates import fill
-from holdfast.errors import InvalidArgument, McpUnauthorized, McpUnavailable, ToolError
+from holdfast.errors import (
+    InvalidArgument,
+    McpLoginEnded,
+    McpUnauthorized,
+    McpUnavailable,
+    ToolError,
+)
 from holdfast.ports.mcp import ConfiguredServer
 from holdfast.ports.services import Services
 from holdfast.usecases import mcp_logins
@@ -48,15 +54,13 @@ async def use(
     action: Callable[[Endpoint], Awaitable[T]],
 ) -> T:
     """Run the action on the endpoint of the server. If the server no longer accepts the token of the caller's login, the
-    token is renewed and the action runs once more."""
+    token is renewed and the action runs once more. McpLoginEnded if that cannot be done."""
     token = await _find_token(services, server, caller)
     endpoint = build_endpoint(services, server, caller, token)
     try:
         return await action(endpoint)
-    except McpUnauthorized:
-        if token is None:
-            raise
-        renewed = await _find_token(services, server, caller, renew=True)
+    except McpUnauthorized as error:
+        renewed = await _renew_token(services, server, caller, token, error)
         if renewed is None or renewed == token:
             raise
         endpoint = build_endpoint(services, server, caller, renewed)
@@ -117,17 +121,36 @@ def find_url(services: Services, server: McpServer) -> str | None:
 
 
 async def _find_token(
-    services: Services, server: McpServer, caller: McpCaller, *, renew: bool = False
+    services: Services,
+    server: McpServer,
+    caller: McpCaller,
+    *,
+    renew: bool = False,
+    rejected: str | None = None,
 ) -> str | None:
     url = find_url(services, server)
-    if url is None or _has_credentials(services, server):
+    if url is None or has_credentials(services, server):
         return None
     return await mcp_logins.find_token(
-        services, caller.organization_id, caller.user_id, url, renew=renew
+        services, caller.organization_id, caller.user_id, url, renew=renew, rejected=rejected
     )
 
 
-def _has_credentials(services: Services, server: McpServer) -> bool:
+async def _renew_token(
+    services: Services,
+    server: McpServer,
+    caller: McpCaller,
+    rejected: str | None,
+    refusal: McpUnauthorized,
+) -> str | None:
+    try:
+        return await _find_token(services, server, caller, renew=True, rejected=rejected)
+    except McpLoginEnded:
+        # A new login needs what the server said. The name of this server, if several have the URL.
+        raise McpLoginEnded(server.name, refusal.challenge) from refusal
+
+
+def has_credentials(services: Services, server: McpServer) -> bool:
     """Whether the server's own settings say how requests are authorized."""
     headers: Mapping[str, str] = server.secrets.custom_headers or {}
     if server.is_configured:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import Cipher
@@ -33,17 +33,33 @@ class SqlMcpSessions:
     def get(self, session_id: str) -> McpSession | None:
         return self._find(_sessions.c.id == session_id)
 
-    def find_by_state(self, state: str) -> McpSession | None:
-        return self._find(_sessions.c.state == state, _sessions.c.status == SessionStatus.PENDING)
+    def has_state(self, state: str) -> bool:
+        return (
+            self._connection.execute(select(_sessions.c.id).where(_waits_for(state))).first()
+            is not None
+        )
+
+    def take_by_state(self, state: str) -> McpSession | None:
+        row = self._connection.execute(select(_sessions.c.id).where(_waits_for(state))).first()
+        if row is None:
+            return None
+        # Of two callbacks at once, the second one finds the state changed.
+        taken = self._connection.execute(
+            update(_sessions).where(_sessions.c.id == row[0], _waits_for(state)).values(state=None)
+        )
+        return self.get(row[0]) if taken.rowcount == 1 else None
 
     def find_authorized(
         self, organization_id: str, user_id: str, server_url: str
     ) -> McpSession | None:
         return self._find(
-            _sessions.c.organization_id == organization_id,
-            _sessions.c.user_id == user_id,
-            _sessions.c.server_url == server_url,
+            *_belongs_to(organization_id, user_id, server_url),
             _sessions.c.status == SessionStatus.AUTHORIZED,
+        )
+
+    def find_latest(self, organization_id: str, user_id: str, server_url: str) -> McpSession | None:
+        return self.find_authorized(organization_id, user_id, server_url) or self._find(
+            *_belongs_to(organization_id, user_id, server_url)
         )
 
     def save(self, session: McpSession) -> None:
@@ -62,7 +78,29 @@ class SqlMcpSessions:
         return taken.rowcount == 1
 
     def end_refresh(self, session: McpSession) -> None:
-        self._update(session, self._to_row(session) | {"refresh_ends_at": None})
+        self._connection.execute(
+            update(_sessions)
+            .where(
+                _sessions.c.id == session.id,
+                _sessions.c.refresh_ends_at == session.refresh_ends_at,
+            )
+            .values(self._to_row(session) | {"refresh_ends_at": None})
+        )
+
+    def delete_others(self, session: McpSession) -> None:
+        self._connection.execute(
+            delete(_sessions).where(
+                *_belongs_to(session.organization_id, session.user_id, session.server_url),
+                _sessions.c.id != session.id,
+                _sessions.c.status != SessionStatus.PENDING,
+            )
+        )
+
+    def delete_all(self, organization_id: str, user_id: str, server_url: str) -> bool:
+        deleted = self._connection.execute(
+            delete(_sessions).where(*_belongs_to(organization_id, user_id, server_url))
+        )
+        return deleted.rowcount > 0
 
     def delete_pending_before(self, moment: datetime) -> None:
         self._connection.execute(
@@ -104,3 +142,17 @@ class SqlMcpSessions:
     def _from_row(self, row: Sequence[Any]) -> McpSession:
         secrets = msgspec.json.decode(self._cipher.decrypt(row[-1]), type=SessionSecrets)
         return SESSION.from_row(row, secrets=secrets)
+
+
+def _waits_for(state: str) -> ColumnElement[bool]:
+    return and_(_sessions.c.state == state, _sessions.c.status == SessionStatus.PENDING)
+
+
+def _belongs_to(
+    organization_id: str, user_id: str, server_url: str
+) -> tuple[ColumnElement[bool], ...]:
+    return (
+        _sessions.c.organization_id == organization_id,
+        _sessions.c.user_id == user_id,
+        _sessions.c.server_url == server_url,
+    )

@@ -19,6 +19,7 @@ from holdfast.http.letta_v1.routes import (
     files,
     folders,
     health,
+    mcp_logins,
     mcp_servers,
     message_search,
     messages,
@@ -57,6 +58,9 @@ LETTA_V1: Final = Wire(
         steps.router,
         steps.telemetry_router,
         providers.router,
+        mcp_logins.router,
+        mcp_logins.old_router,
+        mcp_logins.callback_router,
         mcp_servers.router,
         old_mcp_servers.router,
         tools.router,
@@ -82,7 +86,16 @@ LETTA_V1: Final = Wire(
         runs.internal_router,
     ),
     # wire-v1 §1.3
-    open_paths=frozenset({"/v1/health", "/v1/ready", "/latest/health", "/latest/ready"}),
+    open_paths=frozenset(
+        {
+            "/v1/health",
+            "/v1/ready",
+            "/latest/health",
+            "/latest/ready",
+            # tools-v1 §1.9: browsers come from an authorization server, without the password.
+            mcp_logins.CALLBACK_PATH,
+        }
+    ),
     password_headers={"authorization": "bearer ", "x-bare-password": "password "},
     # wire-v1 §1.6
     collection_paths=re.compile(r"/(v1|latest)/[^/]+"),

@@ -13,14 +13,22 @@ class McpSessions(Protocol):
 
     def get(self, session_id: str) -> McpSession | None: ...
 
-    def find_by_state(self, state: str) -> McpSession | None:
-        """Return the pending session that waits for the callback with this state."""
+    def has_state(self, state: str) -> bool:
+        """Whether a pending session waits for the callback with this state."""
+        ...
+
+    def take_by_state(self, state: str) -> McpSession | None:
+        """Return the pending session that waits for the callback with this state, and let no other callback have it."""
         ...
 
     def find_authorized(
         self, organization_id: str, user_id: str, server_url: str
     ) -> McpSession | None:
         """Return the newest session of this user for this URL that is authorized."""
+        ...
+
+    def find_latest(self, organization_id: str, user_id: str, server_url: str) -> McpSession | None:
+        """Return the authorized session of this user for this URL, or else the newest one."""
         ...
 
     def save(self, session: McpSession) -> None:
@@ -32,7 +40,16 @@ class McpSessions(Protocol):
         ...
 
     def end_refresh(self, session: McpSession) -> None:
-        """Replace the session, and give the right back."""
+        """Replace the session, and give the right back. ``refresh_ends_at`` of the session says which right: if another
+        server has taken it meanwhile, nothing is changed."""
+        ...
+
+    def delete_others(self, session: McpSession) -> None:
+        """Delete all other sessions of its user for its URL, pending ones excepted."""
+        ...
+
+    def delete_all(self, organization_id: str, user_id: str, server_url: str) -> bool:
+        """Delete all sessions of this user for this URL. False if there was none."""
         ...
 
     def delete_pending_before(self, moment: datetime) -> None:
