@@ -62,6 +62,7 @@ LAZY_IMPORTS = {
         "holdfast.adapters.lease.heartbeat",
         "holdfast.adapters.store.heartbeat_connection",
     },
+    "adapters/mcp/authorization.py": {"holdfast.adapters.mcp.oauth"},
     "adapters/mcp/client.py": {"holdfast.adapters.mcp.opening"},
     "adapters/mcp/stdio.py": {"holdfast.adapters.mcp.line_streams"},
     "adapters/models/catalogue.py": {"holdfast.adapters.models.pydantic_ai.unsupported_settings"},

@@ -1,6 +1,8 @@
 """Logging in to MCP servers: each step against a real authorization server, and what hostile ones try."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -421,3 +423,14 @@ def test_secrets_are_not_shown_by_mistake() -> None:
     for value in (tokens, client, request, {"all": [tokens, client, request]}):
         assert "secret" not in repr(value)
         assert "secret" not in json.dumps(repr(value))
+
+
+def test_a_server_where_nobody_logs_in_does_not_load_the_sdk() -> None:
+    program = (
+        "import sys, holdfast.assembly.server\n"
+        "from holdfast.adapters.mcp.authorization import SdkMcpAuthorization\n"
+        "from holdfast.core.addresses import AllowedAddresses\n"
+        "SdkMcpAuthorization(AllowedAddresses())\n"
+        "assert not {'mcp', 'httpx2', 'httpcore2'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,5 +1,6 @@
 """OAuth sessions with MCP servers in the store: tokens are encrypted, and one server refreshes them at a time."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -77,18 +78,24 @@ async def test_a_session_comes_back_with_all_its_fields(any_store: Store) -> Non
         await any_store.write(lambda tx: tx.mcp_sessions.save(session(2)))
 
 
-async def test_only_a_pending_session_is_found_by_its_state(any_store: Store) -> None:
+async def test_a_pending_session_is_taken_once_by_its_state(any_store: Store) -> None:
     pending = session(1, status=SessionStatus.PENDING, state="state-1")
     await add(any_store, pending, session(2, state="state-2"))
 
-    async def find(state: str) -> McpSession | None:
-        return await any_store.read(lambda tx: tx.mcp_sessions.find_by_state(state))
+    async def take(state: str) -> McpSession | None:
+        return await any_store.write(lambda tx: tx.mcp_sessions.take_by_state(state))
 
-    assert await find("state-1") == pending
-    assert await find("state-2") is None
-    assert await find("state-3") is None
+    async def has(state: str) -> bool:
+        return await any_store.read(lambda tx: tx.mcp_sessions.has_state(state))
+
     with pytest.raises(AlreadyExists):
         await add(any_store, session(3, state="state-1"))
+    assert [await has(f"state-{number}") for number in (1, 2, 3)] == [True, False, False]
+    assert await take("state-2") is None
+    assert await take("state-3") is None
+    taken = await asyncio.gather(*(take("state-1") for _ in range(8)))
+    assert [item for item in taken if item is not None] == [replace(pending, state=None)]
+    assert not await has("state-1")
 
 
 async def test_the_newest_authorized_session_of_the_user_and_the_url_is_found(
@@ -115,6 +122,51 @@ async def test_the_newest_authorized_session_of_the_user_and_the_url_is_found(
     assert await find(ORG, "user-3", URL) is None
 
 
+async def test_without_an_authorized_session_the_newest_one_says_how_the_login_stands(
+    any_store: Store,
+) -> None:
+    await add(
+        any_store,
+        session(1, updated_at=moment(9)),
+        session(2, status=SessionStatus.ENDED, updated_at=moment(20)),
+        session(3, status=SessionStatus.PENDING, user_id="user-2"),
+        session(4, status=SessionStatus.ENDED, user_id="user-2", updated_at=moment(20)),
+    )
+
+    async def find(user_id: str) -> str | None:
+        found = await any_store.read(lambda tx: tx.mcp_sessions.find_latest(ORG, user_id, URL))
+        return None if found is None else found.id
+
+    assert await find(USER) == session(1).id
+    assert await find("user-2") == session(4).id
+    assert await find("user-3") is None
+
+
+async def test_a_login_replaces_those_before_it(any_store: Store) -> None:
+    others = [
+        session(2),
+        session(3, status=SessionStatus.ENDED),
+        session(4, status=SessionStatus.PENDING),
+        session(5, user_id="user-2"),
+        session(6, server_url="https://other.example"),
+        session(7, organization_id="org-2"),
+    ]
+    await add(any_store, session(1), *others)
+
+    async def list_kept() -> list[int]:
+        return [number for number in range(1, 8) if await get(any_store, session(number).id)]
+
+    await any_store.write(lambda tx: tx.mcp_sessions.delete_others(session(1)))
+    assert await list_kept() == [1, 4, 5, 6, 7]
+
+    async def delete_all() -> bool:
+        return await any_store.write(lambda tx: tx.mcp_sessions.delete_all(ORG, USER, URL))
+
+    assert await delete_all()
+    assert await list_kept() == [5, 6, 7]
+    assert not await delete_all()
+
+
 async def test_one_server_refreshes_the_tokens_at_a_time(any_store: Store) -> None:
     stored = session()
     await add(any_store, stored)
@@ -132,8 +184,20 @@ async def test_one_server_refreshes_the_tokens_at_a_time(any_store: Store) -> No
     # Who had it has died.
     assert await begin(20, 30)
 
-    renewed = replace(stored, secrets=SessionSecrets(access_token="new"), updated_at=moment(25))
-    await any_store.write(lambda tx: tx.mcp_sessions.end_refresh(renewed))
+    async def end(ends: int, token: str) -> McpSession:
+        """End the refresh of the server that had the right until then."""
+        renewed = replace(
+            stored,
+            secrets=SessionSecrets(access_token=token),
+            updated_at=moment(25),
+            refresh_ends_at=moment(ends),
+        )
+        await any_store.write(lambda tx: tx.mcp_sessions.end_refresh(renewed))
+        return replace(renewed, refresh_ends_at=None)
+
+    # The one that was taken for dead comes too late.
+    await end(20, "late")
+    renewed = await end(30, "new")
     assert await get(any_store, stored.id) == renewed
     assert await begin(26, 36)
 

@@ -53,7 +53,7 @@ class Deployment:
         query["issuer"] = query.pop("iss", "")
         return await mcp_logins.finish(
             self.servers[1],
-            Callback(**{**query, **fields}),  # type: ignore[arg-type] # texts, by name
+            Callback(**{**query, **fields}),
         )
 
     async def log_in(self) -> str:

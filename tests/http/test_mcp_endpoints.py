@@ -14,7 +14,7 @@ from holdfast.core.mcp_servers import Endpoint, McpSecrets, McpServer, Transport
 from holdfast.errors import InvalidArgument, McpUnauthorized, McpUnavailable, ToolError
 from holdfast.ports.mcp import ConfiguredServer, McpOptions
 from holdfast.ports.services import Services
-from holdfast.usecases import mcp_endpoints
+from holdfast.usecases import mcp_logins
 from holdfast.usecases.mcp_endpoints import McpCaller, build_endpoint, use
 
 URL = "https://mcp.example/mcp"
@@ -58,7 +58,9 @@ class Logins:
         url: str,
         *,
         renew: bool = False,
+        rejected: str | None = None,
     ) -> str | None:
+        del services, rejected
         self.asked.append((organization_id, user_id, url, renew))
         return self.tokens[min(len(self.asked), len(self.tokens)) - 1] if self.tokens else None
 
@@ -66,7 +68,7 @@ class Logins:
 @pytest.fixture
 def logins(monkeypatch: pytest.MonkeyPatch) -> Logins:
     made = Logins()
-    monkeypatch.setattr(mcp_endpoints.mcp_logins, "find_token", made.find_token)
+    monkeypatch.setattr(mcp_logins, "find_token", made.find_token)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -182,6 +183,7 @@ async def test_an_unknown_name_is_told(client: AsyncClient) -> None:
 
 
 async def test_malformed_bodies_are_refused(client: AsyncClient) -> None:
+    body: Any
     await client.put(PATH, json=WEATHER)
     for body in (
         {},

@@ -156,7 +156,7 @@ def test_a_tool_that_models_refuse_is_not_added_and_not_spoiled() -> None:
 
     new, known = change([], bad), change(stored, bad)
 
-    assert new.added == known.updated == known.deleted == ()
+    assert (len(new.added), len(known.updated), len(known.deleted)) == (0, 0, 0)
     assert (
         "'items' must be defined" in new.skipped[0].reason
         or "allows empty" in new.skipped[0].reason

@@ -80,8 +80,8 @@ def test_a_reachable_servers_tools_are_read_in(
     for tool in (first, second):
         assert tool.tool_type == "external_mcp"
         assert tool.tags == ["mcp:weather"]
-        assert tool.metadata_ is not None
-        assert tool.metadata_["mcp"]["server_id"] == server.id
+        metadata: Any = tool.metadata
+        assert metadata["mcp"]["server_id"] == server.id
         assert tool.json_schema is not None
         assert tool.json_schema["mcp:SCHEMA_STATUS"] == "STRICT_COMPLIANT"
         assert "request_heartbeat" not in str(tool.json_schema)
@@ -319,8 +319,8 @@ def test_a_change_takes_effect(
     (renamed,) = client.mcp_servers.tools.list(str(server.id))
     assert renamed.id == tool.id
     assert renamed.tags == ["mcp:wetter"]
-    assert renamed.metadata_ is not None
-    assert renamed.metadata_["mcp"]["server_name"] == "wetter"
+    metadata: Any = renamed.metadata
+    assert metadata["mcp"]["server_name"] == "wetter"
     ran = client.mcp_servers.tools.run(tool.id, mcp_server_id=str(server.id))
     assert ran.status == "success"
 
@@ -443,7 +443,7 @@ def test_many_servers_with_many_tools_are_refreshed(
         for index, remote in enumerate(remotes):
             remote.tools.clear()
             for number in range(500):
-                schema = with_properties(**{f"p{field}": STRING for field in range(5)})
+                schema = with_properties((), **{f"p{field}": STRING for field in range(5)})
                 remote.add_tool(
                     f"tool-{index}-{number}", description="x" * 200, input_schema=schema
                 )

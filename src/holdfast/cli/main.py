@@ -422,18 +422,11 @@ def log_in_to_mcp_server(
         if callback is not None:
             typer.echo(mcp.complete_login(api, name, callback, as_json=as_json))
             return
-        try:
+        with _exit_when_interrupted(f"holdfast: {mcp.describe_pending(name)}"):
+            headers = mcp.client_headers(client_id, os.environ)
             done = mcp.log_in(
-                api,
-                name,
-                headers=mcp.client_headers(client_id, os.environ),
-                opens_browser=browser,
-                show=lambda text: typer.echo(text, err=True),
-                as_json=as_json,
+                api, name, headers=headers, opens_browser=browser, show=_show, as_json=as_json
             )
-        except KeyboardInterrupt:
-            typer.echo(f"holdfast: {mcp.describe_pending(name)}", err=True)
-            raise typer.Exit(130) from None
         typer.echo(done)
 
 
@@ -458,3 +451,17 @@ def _exit_with_error_sentence() -> Iterator[None]:
     except (BackendError, CallerError) as error:
         typer.echo(f"holdfast: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, SettingInvalid) else 1) from None
+
+
+@contextmanager
+def _exit_when_interrupted(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(advice, err=True)
+        raise typer.Exit(130) from None
+
+
+def _show(text: str) -> None:
+    """What is happening; the standard output has the result alone."""
+    typer.echo(text, err=True)

@@ -16,7 +16,7 @@ from holdfast.core.ids import Kind
 from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
 from holdfast.errors import CallerError, LoginFailed, McpLoginEnded, StoreUnavailable
 from holdfast.ports.bell import login_topic
-from holdfast.ports.mcp_authorization import LoginTarget, OAuthClient
+from holdfast.ports.mcp_authorization import AuthorizationRequest, LoginTarget, OAuthClient
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import mcp_renewal
@@ -87,35 +87,11 @@ async def begin(
         client=client,
     )
     request = await services.mcp_authorization.begin(target)
-    now = services.clock.now()
-    session = McpSession(
-        id=services.ids.new_id(Kind.MCP_SESSION),
-        organization_id=actor.organization_id,
-        user_id=actor.user_id,
-        server_url=server.url,
-        status=SessionStatus.PENDING,
-        created_at=now,
-        updated_at=now,
-        state=request.state,
-        server_id=server.id,
-        server_name=server.name,
-        secrets=SessionSecrets(
-            code_verifier=request.code_verifier, client_secret=request.client_secret
-        ),
-        authorization_url=request.url,
-        token_endpoint=request.token_endpoint,
-        client_auth_method=request.client_auth_method,
-        issuer=request.issuer,
-        resource=request.resource,
-        client_id=request.client_id,
-        redirect_uri=request.redirect_uri,
-        scope=request.scope,
-        must_name_issuer=request.must_name_issuer,
-        is_trusted=server.is_trusted,
-    )
+    session = _build_session(services, actor, server, request)
+    oldest = session.created_at - timedelta(seconds=PENDING_SECONDS)
 
     def store(tx: Transaction) -> None:
-        tx.mcp_sessions.delete_pending_before(now - timedelta(seconds=PENDING_SECONDS))
+        tx.mcp_sessions.delete_pending_before(oldest)
         tx.mcp_sessions.add(session)
 
     await services.store.write(store)
@@ -135,7 +111,7 @@ async def finish(services: Services, callback: Callback) -> LoginResult:
             else await _finish(services, session, callback)
         )
     except StoreUnavailable as error:
-        log.warning("mcp.login_failed", extra={"why": str(error)})
+        log.info("mcp.login_failed", extra={"why": str(error)})
         return LoginResult(STORE_FAILED)
 
 
@@ -233,3 +209,34 @@ async def _exchange(services: Services, session: McpSession, callback: Callback)
 async def _save(services: Services, session: McpSession) -> None:
     saved = replace(session, updated_at=services.clock.now(), secrets=SessionSecrets(), state=None)
     await services.store.write(lambda tx: tx.mcp_sessions.save(saved))
+
+
+def _build_session(
+    services: Services, actor: Actor, server: LoginServer, request: AuthorizationRequest
+) -> McpSession:
+    now = services.clock.now()
+    return McpSession(
+        id=services.ids.new_id(Kind.MCP_SESSION),
+        organization_id=actor.organization_id,
+        user_id=actor.user_id,
+        server_url=server.url,
+        status=SessionStatus.PENDING,
+        created_at=now,
+        updated_at=now,
+        state=request.state,
+        server_id=server.id,
+        server_name=server.name,
+        secrets=SessionSecrets(
+            code_verifier=request.code_verifier, client_secret=request.client_secret
+        ),
+        authorization_url=request.url,
+        token_endpoint=request.token_endpoint,
+        client_auth_method=request.client_auth_method,
+        issuer=request.issuer,
+        resource=request.resource,
+        client_id=request.client_id,
+        redirect_uri=request.redirect_uri,
+        scope=request.scope,
+        must_name_issuer=request.must_name_issuer,
+        is_trusted=server.is_trusted,
+    )
