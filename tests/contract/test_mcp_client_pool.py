@@ -112,15 +112,13 @@ async def test_without_an_idle_connection_a_call_waits_for_room() -> None:
 
 
 async def test_a_call_that_finds_no_room_fails_while_connecting() -> None:
-    async with McpTestServer() as server:
-        async with open_client(max_connections=1, connect_seconds=0.5) as client:
-            running = asyncio.create_task(
-                client.call(endpoint_of(server, agent_id="a"), "wait", {})
-            )
-            await server.wait_for(lambda: server.calls_of("wait"))
-            with pytest.raises(McpTimedOut, match="while connecting"):
-                await client.call(endpoint_of(server, agent_id="b"), "echo", {})
-            await cancel(running)
+    small = open_client(max_connections=1, connect_seconds=2)
+    async with McpTestServer() as server, small as client:
+        running = asyncio.create_task(client.call(endpoint_of(server, agent_id="a"), "wait", {}))
+        await server.wait_for(lambda: server.calls_of("wait"))
+        with pytest.raises(McpTimedOut, match="while connecting"):
+            await client.call(endpoint_of(server, agent_id="b"), "echo", {})
+        await cancel(running)
 
 
 async def test_cancelling_the_call_that_connects_leaves_the_connection_to_others() -> None:

@@ -28,7 +28,7 @@ Call = tuple[str, "asyncio.Task[RemoteResult]"]
 
 class Program:
     def __init__(self, seed: int, server: McpTestServer, client: PooledMcpClient) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - a program, no secret
+        self._random = random.Random(seed)
         self._server = server
         self._client = client
         self.calls: list[Call] = []
