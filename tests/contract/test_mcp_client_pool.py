@@ -4,8 +4,9 @@ import asyncio
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 from tests.support.mcp_clients import (
     cancel,
@@ -175,7 +176,7 @@ async def open_call_close(client: PooledMcpClient, server: McpTestServer, times:
     ],
     ids=["modern", "handshake", "sse"],
 )
-async def test_after_a_thousand_connects_nothing_is_left(kind: dict[str, str], times: int) -> None:
+async def test_after_a_thousand_connects_nothing_is_left(kind: dict[str, Any], times: int) -> None:
     async with McpTestServer(**kind) as server, open_client(patience=500) as client:
         await open_call_close(client, server, 5)
         await eventually(lambda: mcp_tasks() == [] and server.open_connections == 0)
