@@ -15,12 +15,14 @@ _TOOL = types.Tool(name="echo", input_schema={"type": "object", "properties": {}
 async def _list_tools(
     context: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams | None
 ) -> types.ListToolsResult:
+    del context, params
     return types.ListToolsResult(tools=[_TOOL])
 
 
 async def _call_tool(
     context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
 ) -> types.CallToolResult:
+    del context, params
     return types.CallToolResult(content=[types.TextContent(text="ok")])
 
 
@@ -29,7 +31,7 @@ async def _serve() -> None:
     # With the protocol named, asyncio turns Nagle's algorithm off.
     listening = socket.socket(proto=socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)  # noqa: T201 - the interface
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config(server.streamable_http_app(), log_config=None)
     await uvicorn.Server(config).serve(sockets=[listening])
 

@@ -6,6 +6,7 @@ The floor sends the same message by raw HTTP on an open connection.
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -41,7 +42,7 @@ print(process.memory_info().rss)
 
 async def measure(context: BenchContext) -> list[Measurement]:
     with _mcp_server() as running:
-        call = await _call_ms(running.address, context.counts.turns)
+        call, cpu = await _call_ms(running.address, context.counts.turns)
         raw = await _raw_ms(running.address, context.counts.turns)
     before, after = _memory_mb()
     return [
@@ -49,6 +50,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
         Measurement(
             what="  added to the server's own time", unit="ms", value=call - raw, budget=BUDGET_MS
         ),
+        Measurement(what="  CPU of it in the client", unit="ms", value=cpu),
         Measurement(what="memory without MCP, all of the server imported", unit="MB", value=before),
         Measurement(what="  with MCP", unit="MB", value=after),
     ]
@@ -60,7 +62,8 @@ def _mcp_server() -> Iterator[processes.RunningProcess]:
         yield running
 
 
-async def _call_ms(address: str, count: int) -> float:
+async def _call_ms(address: str, count: int) -> tuple[float, float]:
+    """The elapsed time and the CPU time of one call."""
     client = PooledMcpClient(ClientOptions(), parse_allowed(["127.0.0.1"]), SystemClock())
     endpoint = Endpoint(
         server_id="bench",
@@ -72,7 +75,12 @@ async def _call_ms(address: str, count: int) -> float:
         result = await client.call(endpoint, "echo", {})
         if result.content != (Text("ok"),):
             raise RequestFailed(f"The call returned {result}")
-        return await median_ms(partial(client.call, endpoint, "echo", {}), count)
+        call = partial(client.call, endpoint, "echo", {})
+        elapsed = await median_ms(call, count)
+        before = time.process_time()
+        for _ in range(count):
+            await call()
+        return elapsed, (time.process_time() - before) * 1000 / count
     finally:
         await client.aclose()
 

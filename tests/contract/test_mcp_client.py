@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.mcp_clients import (
@@ -22,7 +23,7 @@ from holdfast.core.mcp_servers import Endpoint
 from holdfast.core.messages import Image, Text
 from holdfast.ports.mcp import ToolProgress
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "modern": {},
     "modern-json": {"json_response": True},
     "handshake": {"generation": "handshake"},

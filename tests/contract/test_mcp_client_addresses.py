@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from tests.support.mcp_clients import LOOPBACK, endpoint_of, open_client, read_text
@@ -14,7 +15,11 @@ from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.errors import McpUnavailable
 
 NOTHING_ALLOWED = AllowedAddresses()
-KINDS = [{}, {"generation": "handshake"}, {"generation": "handshake", "transport": "sse"}]
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"generation": "handshake"},
+    {"generation": "handshake", "transport": "sse"},
+]
 BY_NAME = ["modern", "handshake", "sse"]
 
 
@@ -31,7 +36,7 @@ class Names:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=BY_NAME)
-async def test_a_private_address_is_refused_and_the_setting_is_named(kind: dict[str, str]) -> None:
+async def test_a_private_address_is_refused_and_the_setting_is_named(kind: dict[str, Any]) -> None:
     async with McpTestServer(**kind) as server, open_client(allowed=NOTHING_ALLOWED) as client:
         with pytest.raises(McpUnavailable, match="HOLDFAST_ALLOWED_PRIVATE_HOSTS"):
             await client.list_tools(endpoint_of(server))
@@ -39,7 +44,7 @@ async def test_a_private_address_is_refused_and_the_setting_is_named(kind: dict[
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=BY_NAME)
-async def test_a_name_of_a_private_address_is_refused(kind: dict[str, str]) -> None:
+async def test_a_name_of_a_private_address_is_refused(kind: dict[str, Any]) -> None:
     names = Names(["127.0.0.1"])
     lookup = Lookup(NOTHING_ALLOWED, names.resolve)
     async with McpTestServer(**kind) as server:
@@ -69,7 +74,7 @@ async def test_a_name_that_changes_its_address_is_judged_at_each_connect() -> No
 @pytest.mark.parametrize("kind", KINDS, ids=BY_NAME)
 @pytest.mark.parametrize("status", [302, 307, 308])
 async def test_a_redirect_to_another_server_is_not_followed(
-    kind: dict[str, str], status: int
+    kind: dict[str, Any], status: int
 ) -> None:
     async with (
         McpTestServer(**kind) as other,

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.mcp_clients import endpoint_of, open_client, read_text, stdio_endpoint
@@ -14,7 +15,7 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.client import PooledMcpClient
 from holdfast.errors import McpCallLost, McpTimedOut, McpUnauthorized, McpUnavailable
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "modern": {},
     "handshake": {"generation": "handshake"},
     "sse": {"generation": "handshake", "transport": "sse"},

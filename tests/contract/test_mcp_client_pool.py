@@ -4,8 +4,9 @@ import asyncio
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 from tests.support.mcp_clients import (
     cancel,
@@ -112,15 +113,13 @@ async def test_without_an_idle_connection_a_call_waits_for_room() -> None:
 
 
 async def test_a_call_that_finds_no_room_fails_while_connecting() -> None:
-    async with McpTestServer() as server:
-        async with open_client(max_connections=1, connect_seconds=0.5) as client:
-            running = asyncio.create_task(
-                client.call(endpoint_of(server, agent_id="a"), "wait", {})
-            )
-            await server.wait_for(lambda: server.calls_of("wait"))
-            with pytest.raises(McpTimedOut, match="while connecting"):
-                await client.call(endpoint_of(server, agent_id="b"), "echo", {})
-            await cancel(running)
+    small = open_client(max_connections=1, connect_seconds=2)
+    async with McpTestServer() as server, small as client:
+        running = asyncio.create_task(client.call(endpoint_of(server, agent_id="a"), "wait", {}))
+        await server.wait_for(lambda: server.calls_of("wait"))
+        with pytest.raises(McpTimedOut, match="while connecting"):
+            await client.call(endpoint_of(server, agent_id="b"), "echo", {})
+        await cancel(running)
 
 
 async def test_cancelling_the_call_that_connects_leaves_the_connection_to_others() -> None:
@@ -177,7 +176,7 @@ async def open_call_close(client: PooledMcpClient, server: McpTestServer, times:
     ],
     ids=["modern", "handshake", "sse"],
 )
-async def test_after_a_thousand_connects_nothing_is_left(kind: dict[str, str], times: int) -> None:
+async def test_after_a_thousand_connects_nothing_is_left(kind: dict[str, Any], times: int) -> None:
     async with McpTestServer(**kind) as server, open_client(patience=500) as client:
         await open_call_close(client, server, 5)
         await eventually(lambda: mcp_tasks() == [] and server.open_connections == 0)

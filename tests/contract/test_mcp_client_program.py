@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.support.mcp_clients import endpoint_of, mcp_tasks, open_client
@@ -16,7 +17,7 @@ from holdfast.errors import McpError
 from holdfast.ports.mcp import RemoteResult
 
 STEPS = 60
-KINDS = [
+KINDS: list[dict[str, Any]] = [
     {},
     {"generation": "handshake"},
     {"generation": "handshake", "stateless": True},
@@ -28,7 +29,7 @@ Call = tuple[str, "asyncio.Task[RemoteResult]"]
 
 class Program:
     def __init__(self, seed: int, server: McpTestServer, client: PooledMcpClient) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - a program, no secret
+        self._random = random.Random(seed)
         self._server = server
         self._client = client
         self.calls: list[Call] = []
@@ -92,7 +93,7 @@ class Program:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=["modern", "handshake", "stateless", "sse"])
 @pytest.mark.parametrize("seed", range(5))
-async def test_each_call_ends_once_and_with_its_own_answer(seed: int, kind: dict[str, str]) -> None:
+async def test_each_call_ends_once_and_with_its_own_answer(seed: int, kind: dict[str, Any]) -> None:
     async with McpTestServer(**kind) as server, open_client() as client:
         program = Program(seed, server, client)
         await program.run()

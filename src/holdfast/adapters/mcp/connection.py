@@ -273,11 +273,11 @@ class Connection:
         """Those that cannot wait until the next attempt learn at once why the last one failed."""
         for job in list(self._waiting):
             if job.must_connect_at < self._next_attempt_at and self._last_error is not None:
-                job.fail(self._last_error)
+                job.fail(_repeat(self._last_error))
 
     def _fail_waiting(self, error: McpError) -> None:
         for job in list(self._waiting):
-            job.fail(error)
+            job.fail(_repeat(error))
         self._waiting.clear()
         if self.is_idle:
             self._on_free(self)
@@ -305,6 +305,14 @@ class Connection:
                 await self._wake.wait()
         except TimeoutError:
             pass
+
+
+def _repeat(error: McpError) -> McpError:
+    """The same error for one more caller: an exception that is raised again and again grows."""
+    again = type(error).__new__(type(error))
+    again.__dict__.update(error.__dict__)
+    again.args = error.args
+    return again
 
 
 def _find_failure(error: Exception, failures: Failures) -> Failure:

@@ -29,6 +29,8 @@ _COURTESY_SECONDS: Final = 3.0
 _SETTLE_SECONDS: Final = 2.0
 # How long the end of a stream may take after the answer in it.
 _DRAIN_SECONDS: Final = 0.5
+# A connection has one URL, and a redirect or two.
+_MAX_ORIGINS: Final = 16
 _SESSION_HEADER: Final = "mcp-session-id"
 _NO_JSON_ANSWER: Final = 202
 _JSON: Final = {"content-type": "application/json"}
@@ -94,6 +96,8 @@ class McpHttpTransport(StreamTransport):
         self._failures = failures
         self._max_bytes = max_bytes
         self._is_sse = is_sse
+        # Of the URLs that were judged. Their addresses are judged at each connect.
+        self._origins: dict[str, tuple[str, str, int]] = {}
         self._posts: dict[str | int, _Post] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,8 +121,13 @@ class McpHttpTransport(StreamTransport):
         await super().aclose()
 
     def find_origin(self, request: httpx2.Request) -> tuple[str, str, int]:
-        to = parse_destination(str(request.url), self._allowed)
-        return to.scheme, to.host, to.port
+        url = str(request.url)
+        if url not in self._origins:
+            to = parse_destination(url, self._allowed)
+            if len(self._origins) >= _MAX_ORIGINS:
+                self._origins.clear()
+            self._origins[url] = to.scheme, to.host, to.port
+        return self._origins[url]
 
     async def find_addresses(self, host: str, port: int) -> Sequence[str]:
         return await self._lookup.find_addresses(host, port)
