@@ -58,6 +58,7 @@ class Logins:
         url: str,
         *,
         renew: bool = False,
+        rejected: str | None = None,
     ) -> str | None:
         self.asked.append((organization_id, user_id, url, renew))
         return self.tokens[min(len(self.asked), len(self.tokens)) - 1] if self.tokens else None
