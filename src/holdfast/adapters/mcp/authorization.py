@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.mcp.oauth_requests import OAuthRequests
 from holdfast.adapters.outgoing.lookup import Lookup, Resolve, system_resolve
 from holdfast.core.addresses import AllowedAddresses, parse_destination
 from holdfast.core.mcp_sessions import McpSession
+from holdfast.loading import load_in_thread
 from holdfast.ports.mcp_authorization import AuthorizationRequest, LoginTarget, Tokens
 
 if TYPE_CHECKING:

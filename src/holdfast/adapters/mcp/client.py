@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.mcp_servers import Endpoint, RemoteTool
 from holdfast.errors import McpTimedOut, McpUnavailable
+from holdfast.loading import load_in_thread
 from holdfast.ports.clock import Clock
 from holdfast.ports.mcp import OnProgress, RemoteResult
 
