@@ -68,9 +68,6 @@ class Tools:
 
     marker = "tools"
     capabilities: ClassVar = {
-        "mcp",
-        "rules",
-        "web",
         "identities",
         "groups",
         "agent-types",
