@@ -5,12 +5,14 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
+from tests.support.ordinary_user import as_ordinary_user, ordinary_user_problem
 from tests.support.stdio_programs import Talk, answering_endpoint
 from tests.support.tool_gate import ToolGate
 from tests.support.waiting import WAIT_SECONDS, eventually
@@ -186,3 +188,46 @@ async def test_a_tool_cannot_read_the_secrets_of_an_mcp_server() -> None:
     assert result.status == "finished", result.error
     assert "swordfish" not in json.dumps(result.value)
     assert result.value["environ"] == "PermissionError"
+
+
+FILE_TIMES = """
+import asyncio
+from pathlib import Path
+from tests.support.ordinary_user import as_ordinary_user, ordinary_user_problem
+from tests.support.stdio_programs import Talk, answering_endpoint
+from holdfast.adapters.mcp.stdio import StdioServers
+from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
+
+SOURCE = '''
+import os, tempfile
+lock = tempfile.mkdtemp()
+os.utime(lock, (1000, 1000))
+
+def answer(method, params):
+    return {"changed_at": os.stat(lock).st_mtime}
+'''
+
+async def main():
+    sandbox = SubprocessSandbox(hidden=(Path("home"),))
+    servers = StdioServers(sandbox, max_message_bytes=1000)
+    async with servers.open(answering_endpoint(SOURCE)) as streams:
+        print(await Talk(streams).ask())
+    await sandbox.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_may_set_the_time_of_its_files_also_that_of_an_ordinary_user(
+    tmp_path: Path,
+) -> None:
+    """npx holds its lock so. A tool of an ordinary user may not: it could do it with files that it cannot open."""
+    if (problem := ordinary_user_problem(tmp_path)) is not None:
+        pytest.skip(problem)
+    command = as_ordinary_user(tmp_path, sys.executable, "-c", FILE_TIMES)
+
+    completed = subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT_SECONDS * 4, check=True
+    )
+
+    assert completed.stdout == "{'changed_at': 1000.0}\n"

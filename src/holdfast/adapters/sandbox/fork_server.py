@@ -181,7 +181,7 @@ class ForkServer:
                 Path(folder).mkdir(stat.S_IRWXU)
             fork = self._fork_in_namespaces if folder is None else os.fork
             pid = _fork_and_run(
-                lambda: self._become_tool((stdout, stderr, channel, *given), folder), fork
+                lambda: self._become_tool(kind, (stdout, stderr, channel, *given), folder), fork
             )
         except (
             OSError
@@ -205,7 +205,7 @@ class ForkServer:
     def _fork_in_namespaces(self) -> int:
         return confinement.fork_in_namespaces(own_network=self.own_network)
 
-    def _become_tool(self, fds: tuple[int, ...], folder: str | None) -> None:
+    def _become_tool(self, kind: ForkKind, fds: tuple[int, ...], folder: str | None) -> None:
         """``fds`` get the numbers from 1 on: stdout, stderr, the channel, the descriptors of the call."""
         os.setsid()
         # The kernel gives numbers in ascending order, so none of these is the place of one before it.
@@ -226,7 +226,9 @@ class ForkServer:
             writable = [*self.writable, folder]
             landlock.restrict_files(hidden=self.hidden, readable=readable, writable=writable)
         if self._filters is not None:
-            syscall_filter.install_filter(self._filters.call)
+            is_program = kind is ForkKind.PROGRAM
+            filters = self._filters
+            syscall_filter.install_filter(filters.program if is_program else filters.call)
         channel_socket = socket.socket(fileno=_CHANNEL_FD)
         child.answer_call(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - the fork's own mount
 

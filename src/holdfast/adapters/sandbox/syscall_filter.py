@@ -80,10 +80,13 @@ _TIMES_OF_PATH_OR_FD: Final = ("futimesat", "utimensat")
 _FORK_SERVER_CALLS: Final = frozenset(
     (
         *(*_PRETENDED, *_SIGNALLING, *_ABOUT_PROCESS, *_MODES),
+        *(*_TIMES_OF_PATH, *_TIMES_OF_PATH_OR_FD),
         *("setpriority", "ioprio_set", "clone", "mount"),
     )
 )
-"""What the fork server does itself, or what depends on the process of the call."""
+"""What the fork server does itself, what depends on the process of the call, and what its kind decides."""
+_PROGRAM_CALLS: Final = frozenset((*_TIMES_OF_PATH, *_TIMES_OF_PATH_OR_FD))
+"""What programs may do and tools may not. npx holds its lock by setting the time of a file, and reads it back."""
 
 _OWNERS: Final = ("chown", "fchown", "lchown", "fchownat")
 _ATTRIBUTES: Final = (
@@ -147,6 +150,8 @@ class Filters(NamedTuple):
     """For the fork server, whose forks inherit it."""
     call: bytes
     """For each call: what the fork server itself does, and what depends on the call's process."""
+    program: bytes
+    """The same for a program of the operator."""
 
 
 class _Rule(NamedTuple):
@@ -173,6 +178,9 @@ def build_filters(guard: Guard) -> "Filters | None":
     return Filters(
         fork_server=_assemble((rule.names - _FORK_SERVER_CALLS, rule.code) for rule in rules),
         call=_assemble((rule.names & _FORK_SERVER_CALLS, rule.code) for rule in rules),
+        program=_assemble(
+            (rule.names & (_FORK_SERVER_CALLS - _PROGRAM_CALLS), rule.code) for rule in rules
+        ),
     )
 
 
