@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from mcp_types.version import LATEST_MODERN_VERSION
 
@@ -40,6 +40,10 @@ print(process.memory_info().rss)
 """
 
 
+def _open_program(endpoint: Endpoint) -> NoReturn:
+    raise NotImplementedError(f"{endpoint.server_name} is reached over HTTP.")
+
+
 async def measure(context: BenchContext) -> list[Measurement]:
     with _mcp_server() as running:
         call, cpu = await _call_ms(running.address, context.counts.turns)
@@ -64,7 +68,9 @@ def _mcp_server() -> Iterator[processes.RunningProcess]:
 
 async def _call_ms(address: str, count: int) -> tuple[float, float]:
     """The elapsed time and the CPU time of one call."""
-    client = PooledMcpClient(ClientOptions(), parse_allowed(["127.0.0.1"]), SystemClock())
+    client = PooledMcpClient(
+        ClientOptions(), parse_allowed(["127.0.0.1"]), SystemClock(), open_stdio=_open_program
+    )
     endpoint = Endpoint(
         server_id="bench",
         server_name="bench",

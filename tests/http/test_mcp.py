@@ -583,6 +583,18 @@ async def test_twenty_calls_at_once_are_all_answered(client: AsyncClient, genera
     assert [result_of(answer)["structuredContent"] for answer in answers] == [{"agents": []}] * 20
 
 
+async def test_an_agent_cannot_decide_about_approvals(client: AsyncClient) -> None:
+    """It may be connected to the server that it lives on, and would decide about its own calls."""
+    arguments = {"approval_id": "message-1", "approve": True}
+    body = rpc("tools/call", {"name": "decide_approval", "arguments": arguments})
+
+    response = await post(client, body, {"x-agent-id": "agent-1"})
+
+    result = response.json()["result"]
+    assert result["isError"]
+    assert "for a person" in result["content"][0]["text"]
+
+
 def test_the_openapi_document_leaves_it_out(app: FastAPI) -> None:
     """It has no words for JSON-RPC."""
     assert not [path for path in app.openapi()["paths"] if "mcp" in path]

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from httpx import AsyncClient
 from tests.support.authorization_server import AuthorizationServer
 from tests.support.http_app import use_app
+from tests.support.mcp_clients import open_sdk_stdio
 from tests.support.mcp_server import McpTestServer
 from tests.support.rig import ACTOR
 from tests.support.waiting import eventually
@@ -92,7 +93,7 @@ def site(server: McpTestServer) -> AuthorizationServer:
 @pytest.fixture
 async def services_for_logins(services: Services) -> AsyncIterator[Services]:
     allowed = parse_allowed(["127.0.0.1"])
-    client = PooledMcpClient(ClientOptions(), allowed, SystemClock())
+    client = PooledMcpClient(ClientOptions(), allowed, SystemClock(), open_stdio=open_sdk_stdio)
     yield replace(
         services,
         outgoing=GuardedOutgoing(allowed),

@@ -4,10 +4,11 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.mcp_server import McpTestServer
 
 from holdfast.adapters.clock import SystemClock
@@ -18,6 +19,11 @@ from holdfast.core.mcp_servers import Endpoint, Transport
 from holdfast.core.messages import Text
 from holdfast.ports.clock import Clock
 from holdfast.ports.mcp import RemoteResult
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+    from holdfast.adapters.mcp.session import OpenStdio
 
 LOOPBACK = parse_allowed(["127.0.0.1"])
 # Every wait in these tests ends sooner or later; the machine may be slow.
@@ -30,11 +36,16 @@ async def open_client(
     allowed: AllowedAddresses = LOOPBACK,
     clock: Clock | None = None,
     lookup: Lookup | None = None,
+    open_stdio: "OpenStdio | None" = None,
     patience: float = PATIENCE_SECONDS,
     **options: Any,
 ) -> AsyncIterator[PooledMcpClient]:
     client = PooledMcpClient(
-        ClientOptions(**options), allowed, clock or SystemClock(), lookup=lookup
+        ClientOptions(**options),
+        allowed,
+        clock or SystemClock(),
+        lookup=lookup,
+        open_stdio=open_stdio or open_sdk_stdio,
     )
     try:
         async with asyncio.timeout(patience):
@@ -42,6 +53,15 @@ async def open_client(
     finally:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await client.aclose()
+
+
+def open_sdk_stdio(endpoint: Endpoint) -> AbstractAsyncContextManager["TransportStreams"]:
+    """Without the limits that programs have in a server."""
+    return stdio_client(
+        StdioServerParameters(
+            command=endpoint.command or "", args=list(endpoint.args), env=dict(endpoint.env)
+        )
+    )
 
 
 def endpoint_of(server: McpTestServer, **fields: Any) -> Endpoint:

@@ -41,7 +41,7 @@ class PooledMcpClient:
         allowed: AllowedAddresses,
         clock: Clock,
         *,
-        open_stdio: "OpenStdio | None" = None,
+        open_stdio: "OpenStdio",
         lookup: Lookup | None = None,
     ) -> None:
         self._options = options

@@ -25,7 +25,7 @@ class Opening:
         lookup: Lookup,
         clock: Clock,
         *,
-        open_stdio: OpenStdio | None,
+        open_stdio: OpenStdio,
     ) -> None:
         self._clock = clock
         self._connect_seconds = options.connect_seconds

@@ -15,7 +15,6 @@ import httpx2
 import mcp_types as types
 from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -70,7 +69,7 @@ class Transports:
         allowed: AllowedAddresses,
         lookup: Lookup,
         *,
-        open_stdio: OpenStdio | None = None,
+        open_stdio: OpenStdio,
         max_result_bytes: int,
         connect_seconds: float,
     ) -> None:
@@ -79,7 +78,7 @@ class Transports:
         self._allowed = allowed
         self._lookup = lookup
         self._lookup_everywhere = Lookup(_EVERYWHERE)
-        self._open_stdio = open_stdio or _open_stdio
+        self._open_stdio = open_stdio
         self._max_result_bytes = max_result_bytes
         self._timeout = httpx2.Timeout(None, connect=connect_seconds)
 
@@ -128,14 +127,6 @@ def _build_headers(endpoint: Endpoint) -> httpx2.Headers:
     if endpoint.agent_id is not None:
         headers[AGENT_HEADER] = endpoint.agent_id
     return headers
-
-
-def _open_stdio(endpoint: Endpoint) -> AbstractAsyncContextManager[TransportStreams]:
-    return stdio_client(
-        StdioServerParameters(
-            command=endpoint.command or "", args=list(endpoint.args), env=dict(endpoint.env)
-        )
-    )
 
 
 @asynccontextmanager

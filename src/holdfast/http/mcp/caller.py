@@ -14,6 +14,8 @@ from holdfast.ports.services import Services
 class Caller(Struct, frozen=True, kw_only=True):
     services: Services
     actor: Actor
+    # An agent, of this server or another, rather than a client of a person.
+    is_agent: bool = False
     # Tells the client what is being done, if it wants to know.
     report: Callable[[str], Awaitable[None]]
 

@@ -46,6 +46,8 @@ from holdfast.http.sse import KEEP_ALIVE_SECONDS, EventStream, encode_frames
 from holdfast.ports.services import Services
 
 _INVALID: Final = refuse("The body must be one JSON-RPC request or notification.", INVALID_REQUEST)
+# Sent with the calls of agents.
+_AGENT_HEADER: Final = "x-agent-id"
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
 
 
@@ -78,7 +80,7 @@ async def answer(
     if isinstance(connection, InboundLadderRejection):
         return _reject(connection, request.id)
     exchange = Exchange(request, connection, may_stream=may_stream, is_modern=is_modern)
-    return await exchange.respond(services, actor)
+    return await exchange.respond(services, actor, is_agent=_AGENT_HEADER in headers)
 
 
 def _acknowledge(message: Mapping[str, Any], modern_version: str | None) -> Response:
@@ -152,9 +154,9 @@ class Exchange:
         self.request_id = request.id
         self.cancel_requested = anyio.Event()
 
-    async def respond(self, services: Services, actor: Actor) -> Response:
+    async def respond(self, services: Services, actor: Actor, *, is_agent: bool) -> Response:
         """JSON if the answer is the first frame and comes soon, else a stream."""
-        caller = Caller(services=services, actor=actor, report=self._report)
+        caller = Caller(services=services, actor=actor, is_agent=is_agent, report=self._report)
         handling = asyncio.create_task(self._handle(caller), name="mcp")
         try:
             first = await self._wait_for_frame()

@@ -26,6 +26,8 @@ from holdfast.usecases.approvals import ApprovalRequest, Inbox
 
 MAX_APPROVALS: Final = 100
 
+_NOT_FOR_AGENTS: Final = "An agent cannot decide about approvals: they are for a person."
+
 
 class ListApprovals(Arguments, frozen=True, kw_only=True):
     agent: Annotated[
@@ -80,6 +82,8 @@ def _summarize(inbox: Inbox) -> list[ApprovalSummary]:
 
 
 async def decide_approval(caller: Caller, wanted: DecideApproval) -> Answer:
+    if caller.is_agent:
+        raise InvalidArgument(_NOT_FOR_AGENTS)
     request = await _find_request(caller, wanted.approval_id)
     undecided = request.undecided_ids
     if request.run is not None:
