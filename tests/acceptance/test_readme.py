@@ -6,10 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.server_process import StartServer
+from tests.support.waiting import try_until_done
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +74,37 @@ def test_a_tutorial_prints_what_it_shows_when_it_is_pasted_into_python(
     server = run_server_command()
 
     assert paste_into_python(blocks(page, "python"), server.address) == blocks(page, "text")
+
+
+@pytest.fixture
+def garden() -> Iterator[Path]:
+    """The files of the page about MCP servers, where the user that tools run as can read them."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        page = (ROOT / "docs/mcp.md").read_text(encoding="utf-8")
+        for file, text in re.findall(
+            r"^```\w+ file=(\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+        ):
+            (folder / file).write_text(text.replace("/home/you", name), encoding="utf-8")
+        yield folder
+
+
+def test_the_page_about_mcp_servers_prints_what_it_shows(
+    run_server_command: StartServer, garden: Path
+) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    server = run_server_command(
+        PATH=path,
+        HOLDFAST_MCP_CONFIG=str(garden / "mcp.json"),
+        HOLDFAST_MCP_APPROVE="destructive",
+        HOLDFAST_LOG_LEVEL="info",
+    )
+    try_until_done(lambda: "mcp.configured_read" in server.log or None, seconds=RUN_SECONDS)
+
+    assert paste_into_python(blocks("docs/mcp.md", "python"), server.address) == blocks(
+        "docs/mcp.md", "text"
+    )
 
 
 def test_the_page_about_testing_is_a_test_file_that_passes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The system message before a model call: compiled again if the agent's folders or files have changed since."""
+"""The system message before a model call: compiled again if what it shows (blocks, folders, files) has changed since."""
 
 from datetime import datetime
 
