@@ -132,6 +132,26 @@ def test_a_program_of_the_file_is_used_in_the_sandbox(operator: Operator, level:
     assert "swordfish" not in server.log
 
 
+@pytest.mark.tools(4)
+def test_callers_may_name_programs_if_the_operator_says_so_in_v1s_words(operator: Operator) -> None:
+    operator.write()
+    server = operator.start(MCP_DISABLE_STDIO="false")
+    client = connect(server)
+
+    made: Any = client.mcp_servers.create(
+        server_name="facts",
+        config={
+            "mcp_server_type": "stdio",
+            "command": sys.executable,
+            "args": ["-c", FACTS_SERVER],
+        },
+    )
+    (tool,) = client.mcp_servers.tools.list(made.id)
+
+    said = json.loads(run(client, made.id, str(tool.id), address=server.address))
+    assert said["pid"] != server.pid
+
+
 def test_programs_end_with_a_server_that_is_killed(operator: Operator) -> None:
     operator.write(small=python_server(SDK_SERVER))
     server = operator.start()
