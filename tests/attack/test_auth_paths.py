@@ -23,7 +23,10 @@ from holdfast.http.app import WIRES, HttpSettings, build_app
 PASSWORD = "open-sesame"
 EXAMPLE_ID = "123e4567-e89b-42d3-8456-426614174000"
 AGENTS = "/v1/agents/"
-OPEN_PATHS = ("/v1/health", "/v1/ready", "/latest/health", "/latest/ready")
+OPEN_PATHS = (
+    *("/v1/health", "/v1/ready", "/latest/health", "/latest/ready"),
+    "/v1/tools/mcp/oauth/callback",
+)
 
 Headers = list[tuple[bytes, bytes]]
 
