@@ -23,9 +23,10 @@ from holdfast.core.passages import MAX_CHARS_AT_ONCE
 
 pytestmark = pytest.mark.slow
 
-# In seconds of the server's CPU: on an idle machine, health is answered within one second and a turn within two.
-MAX_HEALTH_WORK = 1.0
-MAX_TURN_WORK = 2.0
+# In seconds of the server's CPU: on an idle machine, health is answered within one second and a turn within two. Twice that,
+# because the same machine is twice as slow at times.
+MAX_HEALTH_WORK = 2.0
+MAX_TURN_WORK = 4.0
 # How long a prober waits between two requests.
 PROBE_SECONDS = 0.03
 WAIT_SECONDS = 60
@@ -53,7 +54,9 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    server = ServerProcess.start(tmp_path_factory.mktemp("home"))
+    # Nothing listens at the address of its MCP server.
+    allowed = {"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.2"}
+    server = ServerProcess.start(tmp_path_factory.mktemp("home"), **allowed)
     try:
         with httpx.Client(base_url=server.address, timeout=WAIT_SECONDS, verify=False) as http:
             yield Target(server, http, create_ids(http))
@@ -73,7 +76,10 @@ def create_ids(http: httpx.Client) -> dict[str, str]:
     source = (
         "def shout(text: str) -> str:\n    '''Shout.\n\n    Args:\n        text: what\n    '''\n"
     )
+    remote = {"server_name": "remote", "config": {"server_url": "http://127.0.0.2:9/mcp"}}
     return {
+        "mcp_server_id": create("/v1/mcp-servers/", remote)["id"],
+        "mcp_server_name": "remote",
         "agent_id": agent,
         "run_id": run,
         "step_id": http.get(f"/v1/runs/{run}/steps").json()[0]["id"],
@@ -255,6 +261,8 @@ def is_repeated(found: Field) -> bool:
         or found.path == "/v1/conversations/{conversation_id}/messages"
         or "compaction_settings" in found.name
         or "response_schema" in found.name
+        # The same as run, which says first that the server has no such tool.
+        or found.path.endswith("/execute")
     )
 
 

@@ -9,6 +9,8 @@ Build = Callable[[Any], Any]
 
 # A nested schema that refers to itself is not followed further.
 _MAX_DEPTH = 12
+# What the schema does not say of these: nothing listens at this address, and callers may not name it.
+_VALID = {"server_url": "http://127.0.0.1:9/mcp"}
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ class RequestFields:
         known = schema.get("properties", {})
         # The type says which of several objects this is.
         names = {*schema.get("required", ()), *(("type",) if "type" in known else ())}
-        return {name: self._smallest(known[name]) for name in known if name in names}
+        return {
+            name: _VALID.get(name) or self._smallest(known[name]) for name in known if name in names
+        }
 
     def _resolve(self, schema: Schema) -> Schema:
         while "$ref" in schema:
