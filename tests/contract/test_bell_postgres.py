@@ -349,7 +349,11 @@ async def test_a_closed_bell_leaves_no_connection(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
 
         def count_connections() -> int:
-            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'holdfast-%'"
+            # Of this database: other tests may have servers on others.
+            query = (
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'holdfast-%' "
+                "AND datname = current_database()"
+            )
             row = connection.execute(query).fetchone()
             assert row is not None
             return int(row[0])
