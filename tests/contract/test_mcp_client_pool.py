@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 from tests.support.mcp_clients import (
+    PATIENCE_SECONDS,
     cancel,
     endpoint_of,
     mcp_tasks,
@@ -16,7 +18,7 @@ from tests.support.mcp_clients import (
     read_text,
     stdio_endpoint,
 )
-from tests.support.mcp_server import McpTestServer
+from tests.support.mcp_server import McpRequest, McpTestServer
 from tests.support.waiting import eventually
 
 from holdfast.adapters.mcp.client import PooledMcpClient
@@ -125,14 +127,17 @@ async def test_a_call_that_finds_no_room_fails_while_connecting() -> None:
 async def test_cancelling_the_call_that_connects_leaves_the_connection_to_others() -> None:
     async with McpTestServer() as server, open_client() as client:
         endpoint = endpoint_of(server)
-        server.hold()
+        gate = threading.Event()
+
+        def wait_at_gate(_request: McpRequest) -> None:
+            gate.wait(PATIENCE_SECONDS)
+
+        server.intercept = wait_at_gate
         first = asyncio.create_task(client.call(endpoint, "echo", {"text": "first"}))
         second = asyncio.create_task(client.call(endpoint, "echo", {"text": "second"}))
         await server.wait_for(lambda: server.requests)
         await cancel(first)
-        server.answer()
-        # What was held is never answered: the connection is made without it.
-        await asyncio.to_thread(server.restart)
+        gate.set()
         assert read_text(await second) == "second"
         assert [call.arguments["text"] for call in server.calls_of("echo")] == ["second"]
 

@@ -243,6 +243,8 @@ OF_ORGANIZATION = {
     "contents",
     "files",
     "folders",
+    "mcp_servers",
+    "mcp_sessions",
     "passage_tags",
     "passage_vectors",
     "passages",

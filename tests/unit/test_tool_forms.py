@@ -119,14 +119,19 @@ def test_source_and_schema_of_a_built_in_tool_stay(kind: ToolKind, field: str) -
 
 
 def test_a_tool_of_an_mcp_server_gets_another_schema_and_keeps_its_name() -> None:
-    given = named(REMOTE.name) | {"mcp:SCHEMA_STATUS": "NON_STRICT_ONLY", "other": 1}
+    """What is known about the schema is found out again, whatever the caller says of it."""
+    given = named(REMOTE.name) | {"mcp:SCHEMA_STATUS": "STRICT_COMPLIANT", "other": 1}
     changed = update(REMOTE, json_schema=given)
-    del given["other"]
-    assert (changed.name, changed.description, changed.json_schema) == (REMOTE.name, "New.", given)
+    found = {
+        "mcp:SCHEMA_STATUS": "NON_STRICT_ONLY",
+        "mcp:SCHEMA_WARNINGS": ["root: 'additionalProperties' not explicitly set"],
+    }
+    assert (changed.name, changed.description) == (REMOTE.name, "New.")
+    assert changed.json_schema == named(REMOTE.name) | found
     nameless = update(REMOTE, json_schema={"description": "New.", "parameters": PARAMETERS})
-    assert nameless.json_schema == named(REMOTE.name)
+    assert nameless.json_schema == named(REMOTE.name) | found
     parameters = update(REMOTE, args_json_schema=PARAMETERS)
-    assert parameters.json_schema == named(REMOTE.name) | {"description": "Adds."}
+    assert parameters.json_schema == named(REMOTE.name) | {"description": "Adds."} | found
 
 
 def test_a_tool_of_an_mcp_server_gets_no_source_and_no_other_name() -> None:
