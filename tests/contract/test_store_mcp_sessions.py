@@ -1,6 +1,7 @@
 """OAuth sessions with MCP servers in the store: tokens are encrypted, and one server refreshes them at a time."""
 
 import asyncio
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -242,14 +243,25 @@ async def test_sessions_without_a_server_are_deleted_with_the_last_one_of_their_
     assert [item is not None for item in kept] == [False, True, True, True]
 
 
-async def test_no_token_is_stored_in_clear(store: SqliteStore) -> None:
-    await add(store, session())
+async def test_neither_tokens_nor_addresses_are_stored_in_clear(store: SqliteStore) -> None:
+    secret = "https://mcp.example/s/swordfish/mcp"
+    stored = session(
+        server_url=secret,
+        resource=secret,
+        issuer="https://mcp.example/s/swordfish",
+        token_endpoint="https://mcp.example/s/swordfish/token",
+        authorization_url="https://login.example/authorize?resource=swordfish",
+    )
+    await add(store, stored)
 
     def read_row(tx: Transaction) -> str:
         connection = tx.mcp_sessions._connection  # type: ignore[attr-defined]  # what a thief would see
         return str(connection.execute(text("SELECT * FROM mcp_sessions")).all())
 
     row = await store.read(read_row)
-    assert URL in row
-    for secret in ("verifier", "client-secret", "access-token", "refresh-token"):
-        assert secret not in row
+    assert sha256(secret.encode()).hexdigest() in row
+    for word in ("verifier", "client-secret", "access-token", "refresh-token", "swordfish"):
+        assert word not in row
+    # It is found all the same.
+    found = await store.read(lambda tx: tx.mcp_sessions.find_latest(ORG, USER, secret))
+    assert found == stored

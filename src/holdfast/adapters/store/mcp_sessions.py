@@ -1,23 +1,34 @@
-"""OAuth sessions with MCP servers. Their tokens are encrypted by ``cipher``."""
+"""OAuth sessions with MCP servers. Their tokens and addresses are encrypted by ``cipher``; they are found by a hash of the
+server's URL, which may have a key in it."""
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.columns import to_json
-from holdfast.adapters.store.row_mapper import RowMapper
-from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
+from holdfast.adapters.store.row_mapper import JsonBody, RowMapper
+from holdfast.core.mcp_sessions import McpSession, SessionStatus
 from holdfast.errors import NotFound
 
 _sessions = tables.mcp_sessions
 
+# The authorization server's addresses often repeat that of the MCP server.
+_ENCRYPTED: Final = (
+    "secrets",
+    "server_url",
+    "authorization_url",
+    "token_endpoint",
+    "issuer",
+    "resource",
+)
+_encrypted = JsonBody(McpSession, _ENCRYPTED)
+
 SESSION = RowMapper(
-    McpSession, _sessions, stored_elsewhere=("secrets",), skipped_by_save=("refresh_ends_at",)
+    McpSession, _sessions, stored_elsewhere=_ENCRYPTED, skipped_by_save=("refresh_ends_at",)
 )
 _columns = (*SESSION.columns, _sessions.c.encrypted_secrets)
 
@@ -112,10 +123,7 @@ class SqlMcpSessions:
     def delete_unlinked(self, organization_id: str, user_id: str, server_url: str) -> None:
         self._connection.execute(
             delete(_sessions).where(
-                _sessions.c.organization_id == organization_id,
-                _sessions.c.user_id == user_id,
-                _sessions.c.server_url == server_url,
-                _sessions.c.server_id.is_(None),
+                *_belongs_to(organization_id, user_id, server_url), _sessions.c.server_id.is_(None)
             )
         )
 
@@ -136,12 +144,13 @@ class SqlMcpSessions:
             raise NotFound(f"There is no login with the id {session.id}.")
 
     def _to_row(self, session: McpSession) -> dict[str, Any]:
-        encrypted = self._cipher.encrypt(to_json(session.secrets))
-        return SESSION.to_row(session) | {"encrypted_secrets": encrypted}
+        return SESSION.to_row(session) | {
+            "url_hash": _hash(session.server_url),
+            "encrypted_secrets": self._cipher.encrypt(_encrypted.encode(session)),
+        }
 
     def _from_row(self, row: Sequence[Any]) -> McpSession:
-        secrets = msgspec.json.decode(self._cipher.decrypt(row[-1]), type=SessionSecrets)
-        return SESSION.from_row(row, secrets=secrets)
+        return SESSION.from_row(row, **_encrypted.decode(self._cipher.decrypt(row[-1])))
 
 
 def _waits_for(state: str) -> ColumnElement[bool]:
@@ -154,5 +163,9 @@ def _belongs_to(
     return (
         _sessions.c.organization_id == organization_id,
         _sessions.c.user_id == user_id,
-        _sessions.c.server_url == server_url,
+        _sessions.c.url_hash == _hash(server_url),
     )
+
+
+def _hash(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()

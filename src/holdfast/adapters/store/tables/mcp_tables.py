@@ -26,7 +26,8 @@ mcp_sessions = Table(
     Column("organization_id", Text, nullable=False),
     Column("user_id", Text, nullable=False),
     Column("server_id", ForeignKey("mcp_servers.id", ondelete="CASCADE")),
-    Column("server_url", Text, nullable=False),
+    # SHA-256: the URL may have a key in it.
+    Column("url_hash", Text, nullable=False),
     Column("status", EnumText(SessionStatus), nullable=False),
     Column("state", Text),
     Column("created_at", Instant, nullable=False),
@@ -36,6 +37,6 @@ mcp_sessions = Table(
     Column("encrypted_secrets", Text, nullable=False),
     Column("body", Text, nullable=False),
     UniqueConstraint("state"),
-    Index(None, "organization_id", "user_id", "server_url", "updated_at"),
+    Index(None, "organization_id", "user_id", "url_hash", "updated_at"),
     Index(None, "server_id"),
 )

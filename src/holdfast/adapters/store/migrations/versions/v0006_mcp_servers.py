@@ -48,7 +48,7 @@ def _sessions() -> None:
         sa.Column("organization_id", sa.Text(), nullable=False),
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("server_id", sa.Text(), nullable=True),
-        sa.Column("server_url", sa.Text(), nullable=False),
+        sa.Column("url_hash", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
@@ -66,8 +66,8 @@ def _sessions() -> None:
         sa.UniqueConstraint("state", name=op.f("uq_mcp_sessions_state")),
     )
     op.create_index(
-        op.f("ix_mcp_sessions_organization_id_user_id_server_url_updated_at"),
+        op.f("ix_mcp_sessions_organization_id_user_id_url_hash_updated_at"),
         "mcp_sessions",
-        ["organization_id", "user_id", "server_url", "updated_at"],
+        ["organization_id", "user_id", "url_hash", "updated_at"],
     )
     op.create_index(op.f("ix_mcp_sessions_server_id"), "mcp_sessions", ["server_id"])
