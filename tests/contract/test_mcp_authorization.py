@@ -301,6 +301,47 @@ async def test_a_server_that_sends_its_users_elsewhere_is_refused(
     assert why in str(await fails_to_begin(login, target(site)))
 
 
+@pytest.mark.parametrize(
+    ("metadata", "resource", "why"),
+    [
+        ({}, {"resource": "https://elsewhere.example/swordfish"}, "says that it is another one"),
+        ({"issuer": "https://elsewhere.example/swordfish"}, {}, "are those of another one"),
+        ({"code_challenge_methods_supported": None}, {}, "PKCE"),
+        ({"registration_endpoint": None}, {}, "lets no client register itself"),
+    ],
+)
+async def test_a_secret_address_of_the_operator_is_in_no_text(
+    site: AuthorizationServer, metadata: dict[str, Any], resource: dict[str, Any], why: str
+) -> None:
+    url = f"{site.server.origin}/s/swordfish/mcp"
+    issuer = f"{site.server.origin}/s/swordfish"
+    site.resource_metadata = {"resource": url, "authorization_servers": [issuer]} | resource
+    document = {"issuer": issuer} | metadata
+    site.metadata = document
+    strict = SdkMcpAuthorization(AllowedAddresses())
+    begun = target(site, server_url=url, is_trusted=True)
+
+    # Where the metadata of an issuer with a path are.
+    site.aliases[f"{METADATA}/s/swordfish"] = METADATA
+    text = str(await fails_to_begin(strict, begun))
+
+    assert why in text
+    assert "swordfish" not in text
+
+
+async def test_a_server_that_cannot_say_who_gives_access_is_named_without_its_key(
+    site: AuthorizationServer,
+) -> None:
+    site.answers[RESOURCE_METADATA] = PlainTextResponse("no", 500)
+    strict = SdkMcpAuthorization(AllowedAddresses())
+    url = f"{site.server.origin}/s/swordfish/mcp"
+
+    text = str(await fails_to_begin(strict, target(site, server_url=url, is_trusted=True)))
+
+    assert "could not say who gives access to it (HTTP 500)" in text
+    assert "swordfish" not in text
+
+
 async def test_a_document_at_a_private_address_is_not_asked_for(
     login: SdkMcpAuthorization, site: AuthorizationServer
 ) -> None:

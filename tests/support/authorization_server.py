@@ -65,6 +65,8 @@ class AuthorizationServer:
         self.resource_metadata: dict[str, Any] = {}
         # By path: an answer in place of the usual one.
         self.answers: dict[str, Response] = {}
+        # By path: where else the same is.
+        self.aliases: dict[str, str] = {}
         self.clients: dict[str, _Client] = {}
         # The form of each request for tokens.
         self.token_requests: list[dict[str, str]] = []
@@ -119,7 +121,10 @@ class AuthorizationServer:
         self.revoked_families |= {grant.family for grant in self._refresh_tokens.values()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self.answers.get(scope["path"])
+        path = scope["path"]
+        if path in self.aliases:
+            scope = {**scope, "path": self.aliases[path], "raw_path": self.aliases[path].encode()}
+        answer = self.answers.get(path)
         await (answer or self._app)(scope, receive, send)
 
     def _guard(self, request: McpRequest) -> McpAnswer | None:

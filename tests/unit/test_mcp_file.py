@@ -138,6 +138,14 @@ def test_a_file_that_is_malformed_is_refused_with_what_is_wrong(
         ({"command": "run", "env": {"A=": "1"}}, "has a name in env that no variable can have."),
         ({"url": "ftp://a"}, "has a url that is none: it must begin with http:// or https://."),
         ({"url": "https://"}, "has a url that is none: it must begin with http:// or https://."),
+        (
+            {"url": "https://me:swordfish@a/mcp"},
+            "has a name or a password in its url; use headers instead.",
+        ),
+        (
+            {"url": "https://swordfish@a/mcp"},
+            "has a name or a password in its url; use headers instead.",
+        ),
         ({"url": "http://a", "type": "grpc"}, "has the type 'grpc'; it may be stdio, http or sse."),
         ({"url": "http://a", "type": "stdio"}, "has the type 'stdio', which needs a command."),
         ({"command": "run", "type": "sse"}, "has the type 'sse', which needs a url."),
@@ -180,8 +188,10 @@ def test_values_never_show(tmp_path: Path) -> None:
         ({"command": "run", "args": ["--quiet"]}, False),
         ({"command": "run", "env": {"KEY": "swordfish"}}, True),
         ({"url": "http://a", "headers": {"X-Key": "swordfish"}}, True),
-        ({"url": "http://me:swordfish@a"}, True),
+        ({"url": "http://a/s/swordfish"}, True),
+        ({"url": "http://a/mcp?key=swordfish"}, True),
         ({"url": "http://a"}, False),
+        ({"url": "http://a/mcp"}, False),
     ],
 )
 def test_it_is_known_whether_the_file_may_contain_secrets(

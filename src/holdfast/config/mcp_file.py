@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from holdfast.core.mcp_addresses import show_address
 from holdfast.errors import SettingInvalid
 from holdfast.ports.mcp import ConfiguredServer
 
@@ -39,9 +40,9 @@ class McpFile(Struct, frozen=True):
 
     @property
     def has_secrets(self) -> bool:
-        """Whether it may contain some: values of the environment, headers, or a password in an address."""
+        """Whether it may contain some: values of the environment, headers, or an unusual address."""
         return any(
-            server.env or server.headers or (server.url and urlsplit(server.url).password)
+            server.env or server.headers or (server.url and _is_hidden(server.url))
             for server in self.servers.values()
         )
 
@@ -54,6 +55,10 @@ def read_mcp_file(path: Path, environ: Mapping[str, str]) -> McpFile:
         raise _refuse(path, f"cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise _refuse(path, str(error)) from None
+
+
+def _is_hidden(url: str) -> bool:
+    return show_address(url, is_configured=True) != url
 
 
 def _refuse(path: Path, why: str) -> SettingInvalid:
@@ -148,6 +153,8 @@ class _EntryReader:
             is_usable = False
         if not is_usable:
             raise self._refuse("has a url that is none: it must begin with http:// or https://")
+        if "@" in parts.netloc:
+            raise self._refuse("has a name or a password in its url; use headers instead")
 
     def _find_text(self, key: str) -> str | None:
         value = self._entry.get(key)

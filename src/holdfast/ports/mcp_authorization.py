@@ -3,12 +3,14 @@
 No step depends on what another one kept in memory, so each may be done by another server of the deployment.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from holdfast.core.mcp_sessions import McpSession
 from holdfast.errors import LoginFailed
+
+_CANNOT_LOG_IN: Final = "This server cannot log in to MCP servers."
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True):
@@ -91,14 +93,16 @@ class McpAuthorization(Protocol):
 
 class _NoMcpAuthorization:
     async def begin(self, target: LoginTarget) -> AuthorizationRequest:
-        raise LoginFailed(f"This server cannot log in to {target.server_url}.")
+        del target
+        raise LoginFailed(_CANNOT_LOG_IN)
 
     async def exchange(self, session: McpSession, code: str, issuer: str | None) -> Tokens:
-        del code, issuer
-        raise LoginFailed(f"This server cannot log in to {session.server_url}.")
+        del session, code, issuer
+        raise LoginFailed(_CANNOT_LOG_IN)
 
     async def refresh(self, session: McpSession) -> Tokens:
-        raise LoginFailed(f"This server cannot log in to {session.server_url}.")
+        del session
+        raise LoginFailed(_CANNOT_LOG_IN)
 
 
 NO_MCP_AUTHORIZATION: McpAuthorization = _NoMcpAuthorization()

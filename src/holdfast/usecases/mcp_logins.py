@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
+from holdfast.core.mcp_addresses import show_address
 from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
 from holdfast.errors import CallerError, LoginFailed, McpLoginEnded, StoreUnavailable
 from holdfast.ports.bell import login_topic
@@ -59,7 +60,7 @@ class Callback(Struct, frozen=True, kw_only=True):
 
 
 class LoginResult(Struct, frozen=True):
-    """``failure`` None: the login is complete."""
+    """``failure`` None: the login is complete. ``server_url`` as it may be shown to anybody."""
 
     failure: str | None = None
     server_url: str | None = None
@@ -126,7 +127,8 @@ async def _finish(services: Services, session: McpSession, callback: Callback) -
         log.info("mcp.login_failed", extra={"server": session.server_name, "why": failure})
         await _save(services, replace(session, status=SessionStatus.ERROR, failure=failure))
     services.bell.ring(login_topic(session.id))
-    return LoginResult(failure, session.server_url)
+    shown = show_address(session.server_url, is_configured=session.is_trusted)
+    return LoginResult(failure, shown)
 
 
 async def find_token(

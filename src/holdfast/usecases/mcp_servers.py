@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from holdfast.core import mcp_tools
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
+from holdfast.core.mcp_addresses import show_address
 from holdfast.core.mcp_servers import MASK, McpSecrets, McpServer, Transport
 from holdfast.errors import CallerError, InvalidArgument, McpError
 from holdfast.ports.services import Services
@@ -23,9 +23,6 @@ from holdfast.usecases.mcp_forms import McpServerForm, apply_form
 MAX_SERVERS: Final = 1_000
 # How long creating a server waits for its tools. Clients give up after 60 s, and the server is stored by then.
 READING_SECONDS: Final = 45.0
-
-# They have no secrets in them.
-_USUAL_PATHS: Final = frozenset({"", "/", "/mcp", "/mcp/", "/sse", "/sse/"})
 
 _log = logging.getLogger(__name__)
 
@@ -156,13 +153,6 @@ def _describe(services: Services, server: McpServer) -> McpServer:
     return structs.replace(
         server,
         transport=Transport.SSE if configured.is_sse else Transport.STREAMABLE_HTTP,
-        server_url=_hide_path(configured.url or ""),
+        server_url=show_address(configured.url or "", is_configured=True),
         secrets=McpSecrets(custom_headers=dict(configured.headers)),
     )
-
-
-def _hide_path(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    path = parts.path if parts.path in _USUAL_PATHS and not parts.query else f"/{MASK}"
-    return f"{parts.scheme}://{host}{path}"

@@ -19,6 +19,7 @@ from holdfast.adapters.mcp.failures import (
     Failures,
     Kind,
     RequestFailed,
+    explain_lost,
     explain_unavailable,
 )
 from holdfast.adapters.mcp.jobs import AnyJob
@@ -237,7 +238,7 @@ class Connection:
             job.wait_for_connection()
             self._waiting.append(job)
         elif failure.kind is Kind.LOST and not job.is_repeatable:
-            job.fail(McpCallLost(job.server, failure.why))
+            job.fail(explain_lost(self.endpoint, failure))
         else:
             job.fail(explain_unavailable(self.endpoint, failure))
 

@@ -7,12 +7,12 @@ the request.
 from collections import OrderedDict
 from enum import Enum, auto
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
+from holdfast.core.mcp_addresses import hide_address, show_address
 from holdfast.core.mcp_servers import Endpoint
-from holdfast.errors import McpUnauthorized, McpUnavailable
+from holdfast.errors import McpCallLost, McpUnauthorized, McpUnavailable
 
 # Requests whose failure nobody asked for: those of cancelled calls.
 _MAX_NOTED: Final = 1000
@@ -75,22 +75,30 @@ class Failures:
 def explain_unavailable(endpoint: Endpoint, failure: Failure) -> McpUnavailable:
     if failure.kind is Kind.UNAUTHORIZED:
         return McpUnauthorized(endpoint.server_name, failure.challenge)
+    reason = _hide_url(endpoint, failure.why)
     if failure.status is not None:
-        why = f"HTTP error connecting to MCP server at {shown_url(endpoint)}: {failure.why}"
+        why = f"HTTP error connecting to MCP server at {_show_url(endpoint)}: {reason}"
     else:
         target = (
-            f"server at '{shown_url(endpoint)}'"
+            f"server at '{_show_url(endpoint)}'"
             if endpoint.url
             else f"command '{endpoint.command}'"
         )
         why = (
             f"Failed to connect to MCP {target}. Please check your configuration and ensure the server is accessible."
-            f" Error: {failure.why}"
+            f" Error: {reason}"
         )
     return McpUnavailable(endpoint.server_name, why)
 
 
-def shown_url(endpoint: Endpoint) -> str:
-    """The URL without its query, which may have a key."""
-    parts = urlsplit(endpoint.url or "")
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+def explain_lost(endpoint: Endpoint, failure: Failure) -> McpCallLost:
+    return McpCallLost(endpoint.server_name, _hide_url(endpoint, failure.why))
+
+
+def _show_url(endpoint: Endpoint) -> str:
+    return show_address(endpoint.url or "", is_configured=endpoint.is_trusted)
+
+
+def _hide_url(endpoint: Endpoint, text: str) -> str:
+    """Libraries and servers may have quoted it."""
+    return hide_address(text, endpoint.url or "", is_configured=endpoint.is_trusted)

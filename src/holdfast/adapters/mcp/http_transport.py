@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, cast
+from urllib.parse import urljoin
 
 import httpx2
 import msgspec
@@ -19,6 +20,7 @@ from holdfast.adapters.mcp.failures import Failure, Failures, Kind
 from holdfast.adapters.models.transport import StreamTransport
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses, parse_destination
+from holdfast.core.mcp_addresses import show_address
 from holdfast.errors import AddressForbidden, Undeliverable
 
 # What is read of the body of a refusal.
@@ -173,8 +175,8 @@ class McpHttpTransport(StreamTransport):
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.has_redirect_location:
             # The SDK follows it if it stays within the origin; then this note is replaced.
-            where = str(response.headers["location"]).partition("?")[0]
-            self._failures.note(request_id, _refuse_redirect(status, where))
+            target = urljoin(str(request.url), str(response.headers["location"]))
+            self._failures.note(request_id, _refuse_redirect(status, target))
         elif self._is_sse:
             # Reading it to its end keeps the connection.
             await _read_start(response)
@@ -358,7 +360,9 @@ def _parse(body: bytes) -> _Message:
         return _Message()
 
 
-def _refuse_redirect(status: int, where: str) -> Failure:
+def _refuse_redirect(status: int, target: str) -> Failure:
+    # The path may be that of the server's own address, whoever named it.
+    where = show_address(target, is_configured=True)
     return Failure(
         Kind.REFUSED, f"{status_text(status)}: redirect to {where} not followed", status=status
     )

@@ -32,6 +32,7 @@ from pydantic import AnyHttpUrl, ConfigDict, TypeAdapter
 from holdfast.adapters.mcp.oauth_client import authenticate, find_client
 from holdfast.adapters.mcp.oauth_requests import OAuthRequests
 from holdfast.adapters.mcp.oauth_tokens import check_refused, read_tokens
+from holdfast.core.mcp_addresses import show_address
 from holdfast.core.mcp_sessions import McpSession
 from holdfast.errors import LoginFailed, LoginRefused
 from holdfast.ports.mcp_authorization import AuthorizationRequest, LoginTarget, Tokens
@@ -50,9 +51,9 @@ class OAuth:
         # As it is written in the registration: authorization servers compare texts.
         target = replace(target, redirect_uri=str(_URL.validate_python(target.redirect_uri)))
         challenge = to_sdk(OutgoingResponse(401, {"www-authenticate": target.challenge}, b""))
-        resource = await self._find_resource(target.server_url, challenge)
-        server = await self._find_server(target.server_url, resource)
-        _check_pkce(server)
+        resource = await self._find_resource(target, challenge)
+        server = await self._find_server(target, resource)
+        _check_pkce(target, server)
         token_endpoint = _endpoint(
             server.token_endpoint if server else None, target.server_url, "/token"
         )
@@ -108,43 +109,48 @@ class OAuth:
         return await self._requests.post_form(session.token_endpoint, headers, form)
 
     async def _find_resource(
-        self, server_url: str, challenge: Response
+        self, target: LoginTarget, challenge: Response
     ) -> ProtectedResourceMetadata | None:
         """What the MCP server says about itself; None for a server of the time before it could."""
         named = extract_resource_metadata_from_www_auth(challenge)
         failed_status: int | None = None
-        for url in build_protected_resource_metadata_discovery_urls(named, server_url):
+        for url in build_protected_resource_metadata_discovery_urls(named, target.server_url):
             response = await self._get_document(url)
             if response.status_code >= 500 or response.status_code == 429:
                 failed_status = response.status_code
             found = await handle_protected_resource_response(response)
             if found is not None:
-                _check_resource(found, server_url)
+                _check_resource(target, found)
                 return found
         if failed_status is not None:
             # It says nothing about whether there is such a document, so older ways are not tried.
             raise LoginFailed(
-                f"The MCP server at {server_url} could not say who gives access to it (HTTP {failed_status})."
+                f"The MCP server at {_show(target, target.server_url)} could not say who gives access to it "
+                f"(HTTP {failed_status})."
             )
         return None
 
     async def _find_server(
-        self, server_url: str, resource: ProtectedResourceMetadata | None
+        self, target: LoginTarget, resource: ProtectedResourceMetadata | None
     ) -> OAuthMetadata | None:
         """The metadata of the authorization server; None if the MCP server is one itself, of the time before metadata."""
         named = None if resource is None else str(resource.authorization_servers[0])
-        issuer = named or _origin(server_url)
-        for url in build_oauth_authorization_server_metadata_discovery_urls(named, server_url):
+        issuer = named or _origin(target.server_url)
+        for url in build_oauth_authorization_server_metadata_discovery_urls(
+            named, target.server_url
+        ):
             is_usable, found = await handle_auth_metadata_response(await self._get_document(url))
             if found is not None:
-                _check_metadata_issuer(str(found.issuer), issuer, is_exact=named is not None)
+                _check_metadata_issuer(target, found, issuer, is_exact=named is not None)
                 return found
             if not is_usable:
                 break
         else:
             if named is None:
                 return None
-        raise LoginFailed(f"The authorization server {issuer} has no metadata that can be used.")
+        raise LoginFailed(
+            f"The authorization server {_show(target, issuer)} has no metadata that can be used."
+        )
 
     async def _get_document(self, url: str) -> Response:
         headers = create_oauth_metadata_request(url).headers
@@ -159,29 +165,40 @@ def to_sdk(response: OutgoingResponse) -> Response:
     return Response(response.status, headers=headers, content=response.body)
 
 
-def _check_resource(found: ProtectedResourceMetadata, server_url: str) -> None:
-    asked = resource_url_from_server_url(server_url)
+def _show(target: LoginTarget, url: object) -> str:
+    """An address that a text of an error names: also those of its authorization server may repeat what is secret."""
+    return show_address(str(url), is_configured=target.is_trusted)
+
+
+def _check_resource(target: LoginTarget, found: ProtectedResourceMetadata) -> None:
+    asked = resource_url_from_server_url(target.server_url)
     if not check_resource_allowed(
         requested_resource=asked, configured_resource=str(found.resource)
     ):
         raise LoginFailed(
-            f"The MCP server at {server_url} says that it is another one, {found.resource}: no token is asked for."
+            f"The MCP server at {_show(target, target.server_url)} says that it is another one, "
+            f"{_show(target, found.resource)}: no token is asked for."
         )
 
 
-def _check_metadata_issuer(found: str, expected: str, *, is_exact: bool) -> None:
+def _check_metadata_issuer(
+    target: LoginTarget, found: OAuthMetadata, expected: str, *, is_exact: bool
+) -> None:
     """RFC 8414 §3.3. An origin may be written with a slash at its end or without."""
-    if found != expected and (is_exact or not issuers_match(found, expected)):
+    issuer = str(found.issuer)
+    if issuer != expected and (is_exact or not issuers_match(issuer, expected)):
         raise LoginFailed(
-            f"The metadata of the authorization server {expected} are those of another one, {found}."
+            f"The metadata of the authorization server {_show(target, expected)} are those of another one, "
+            f"{_show(target, issuer)}."
         )
 
 
-def _check_pkce(server: OAuthMetadata | None) -> None:
+def _check_pkce(target: LoginTarget, server: OAuthMetadata | None) -> None:
     """MCP forbids to go on without PKCE. A server of the time before metadata cannot say whether it has it."""
     if server is not None and "S256" not in (server.code_challenge_methods_supported or ()):
         raise LoginFailed(
-            f"The authorization server {server.issuer} does not say that it supports PKCE with S256, which MCP needs."
+            f"The authorization server {_show(target, server.issuer)} does not say that it supports PKCE with S256, "
+            "which MCP needs."
         )
 
 

@@ -22,6 +22,7 @@ from pydantic import AnyUrl
 
 from holdfast.adapters.mcp.oauth_requests import OAuthRequests
 from holdfast.core.addresses import is_loopback
+from holdfast.core.mcp_addresses import show_address
 from holdfast.core.mcp_sessions import McpSession
 from holdfast.errors import LoginFailed
 from holdfast.ports.mcp_authorization import LoginTarget, OAuthClient
@@ -57,8 +58,9 @@ async def find_client(
     if target.client is not None:
         return _use_named(target.client, server)
     if server is not None and server.registration_endpoint is None:
+        shown = show_address(str(server.issuer), is_configured=target.is_trusted)
         raise LoginFailed(
-            f"The authorization server {server.issuer} lets no client register itself. Register one there with the "
+            f"The authorization server {shown} lets no client register itself. Register one there with the "
             f"redirect address {target.redirect_uri}, and log in with its id."
         )
     metadata = OAuthClientMetadata(
