@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,9 +20,12 @@ from tests.support.waiting import eventually
 
 from holdfast.adapters.mcp.authorization import SdkMcpAuthorization
 from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.assembly import running_server
+from holdfast.config import Settings
 from holdfast.core.addresses import parse_allowed
 from holdfast.core.mcp_sessions import McpSession, SessionStatus
 from holdfast.errors import McpLoginEnded, McpUnavailable
+from holdfast.ports.bell import login_topic
 from holdfast.ports.services import Services
 from holdfast.usecases import mcp_logins, mcp_renewal
 from holdfast.usecases.mcp_logins import Callback, LoginResult, LoginServer
@@ -112,6 +116,11 @@ def deployment(any_store: SqlStore, site: AuthorizationServer) -> Deployment:
     return Deployment(any_store, site)
 
 
+def read_callback(url: str) -> Callback:
+    query = dict(parse_qsl(urlsplit(url).query))
+    return Callback(state=query["state"], code=query["code"], issuer=query["iss"])
+
+
 async def test_a_login_is_found_by_its_user_alone(deployment: Deployment) -> None:
     assert await deployment.find_token() is None
 
@@ -187,6 +196,89 @@ async def test_a_call_that_is_cancelled_does_not_lose_the_new_token(
     assert len(deployment.site.refreshes) == 1
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+@pytest.mark.slow
+async def test_a_server_that_stops_stores_the_token_that_it_is_renewing(
+    site: AuthorizationServer, tmp_path: Path
+) -> None:
+    settings = Settings.read({"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1"}, home=tmp_path)
+    who = ACTOR.organization_id, ACTOR.user_id, site.server.url
+    site.expires_in = SOON
+    async with running_server(settings) as running:
+        services = running.services
+        named = LoginServer(name="notes", url=site.server.url)
+        begun = await mcp_logins.begin(services, ACTOR, named, redirect_uri=CALLBACK)
+        await mcp_logins.finish(services, read_callback(site.approve(begun.authorization_url)))
+        site.expires_in = LATER
+        site.may_refresh.clear()
+        call = asyncio.create_task(mcp_logins.find_token(services, *who))
+        await eventually(lambda: len(site.refreshes) == 1)
+        # Whoever waits for it is cancelled first.
+        call.cancel()
+        running.worker_task.add_done_callback(lambda _: site.may_refresh.set())
+
+    async with running_server(settings) as running:
+        assert await mcp_logins.find_token(running.services, *who) in site.access_tokens
+    assert len(site.refreshes) == 1
+    assert site.revoked_families == set()
+
+
+async def test_a_server_that_stops_completes_the_login_that_has_its_code(
+    deployment: Deployment,
+) -> None:
+    begun = await deployment.begin()
+    deployment.site.may_exchange.clear()
+    callback = deployment.site.approve(begun.authorization_url)
+    finishing = asyncio.create_task(deployment.finish(callback))
+    await eventually(lambda: len(deployment.site.token_requests) == 1)
+
+    finishing.cancel()
+    stopping = asyncio.create_task(deployment.servers[1].unfinished_work.wait(WAIT_SECONDS))
+    deployment.site.may_exchange.set()
+    await stopping
+
+    assert (await deployment.session()).secrets.access_token in deployment.site.access_tokens
+
+
+async def test_a_stop_waits_no_longer_than_it_may(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    unfinished, gate = deployment.servers[0].unfinished_work, asyncio.Event()
+    work = asyncio.create_task(unfinished.finish(gate.wait()))
+    await asyncio.wait([work], timeout=0)
+
+    await unfinished.wait(0.01)
+
+    (said,) = [record for record in caplog.records if record.msg == "stop.work_unfinished"]
+    assert said.__dict__["count"] == 1
+    gate.set()
+    assert await work
+
+
+async def test_a_login_that_is_deleted_while_it_is_completed_has_failed(
+    deployment: Deployment,
+) -> None:
+    """By its user, or with its server; whether or not the code was good."""
+    for code in ({}, {"code": "made-up"}):
+        begun = await deployment.begin()
+        deployment.site.may_exchange.clear()
+        callback = deployment.site.approve(begun.authorization_url)
+        deployment.site.token_requests.clear()
+        finishing = asyncio.create_task(deployment.finish(callback, **code))
+        await eventually(lambda: len(deployment.site.token_requests) == 1)
+        services = deployment.servers[1]
+        with services.bell.watch(login_topic(begun.id)) as watch:
+            waiting = asyncio.create_task(watch.wait(WAIT_SECONDS))
+            await mcp_logins.forget(
+                services, ACTOR.organization_id, ACTOR.user_id, deployment.site.server.url
+            )
+            deployment.site.may_exchange.set()
+
+            assert (await finishing).failure == "The login was deleted."
+            await asyncio.wait([waiting], timeout=1)
+            assert waiting.done()
+        assert await deployment.find_token() is None
 
 
 async def test_a_token_that_cannot_be_renewed_is_used_while_it_is_valid(

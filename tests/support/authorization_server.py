@@ -79,6 +79,9 @@ class AuthorizationServer:
         # Refreshes wait until it is set.
         self.may_refresh = threading.Event()
         self.may_refresh.set()
+        # So do the exchanges of codes.
+        self.may_exchange = threading.Event()
+        self.may_exchange.set()
         self._codes: dict[str, _Grant] = {}
         self._refresh_tokens: dict[str, _Grant] = {}
         self._used_refresh_tokens: set[str] = set()
@@ -199,16 +202,14 @@ class AuthorizationServer:
         client_id = self._authenticate(request, form)
         if client_id is None:
             return JSONResponse({"error": "invalid_client"}, 401)
-        if form["grant_type"] == "refresh_token":
-            await self._wait_for_permission()
+        is_refresh = form["grant_type"] == "refresh_token"
+        permission = self.may_refresh if is_refresh else self.may_exchange
+        await asyncio.to_thread(permission.wait, WAIT_SECONDS)
         with self._lock:
             grant = self._find_grant(client_id, form)
         if grant is None or grant.family in self.revoked_families:
             return JSONResponse({"error": "invalid_grant", "error_description": f"No: {form}"}, 400)
         return JSONResponse(self._new_tokens(grant))
-
-    async def _wait_for_permission(self) -> None:
-        await asyncio.to_thread(self.may_refresh.wait, WAIT_SECONDS)
 
     def _authenticate(self, request: Request, form: Mapping[str, str]) -> str | None:
         header = request.headers.get("authorization", "")

@@ -29,7 +29,7 @@ from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
-from holdfast.usecases import agent_files, approvals, mcp_configured, tools
+from holdfast.usecases import agent_files, approvals, mcp_configured, mcp_renewal, tools
 
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
@@ -62,6 +62,8 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         telemetry = open_telemetry(settings, stack)
         services, model, sandbox, load_reader = await build_services(settings, stack, telemetry)
         tool_connections = open_tool_connections(settings, stack, sandbox)
+        # New tokens that cannot be stored are lost, so this is before the store is closed.
+        stack.push_async_callback(services.unfinished_work.wait, mcp_renewal.LOCK_SECONDS)
         # Before anything is written: from here on this server has the time of the database.
         await services.lease.register()
         await tools.add_builtin(services, _DEFAULT_ACTOR)

@@ -1,6 +1,6 @@
 """All ports together: what use cases and the engine may use. ``assembly`` builds it once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.ports.bell import Bell
 from holdfast.ports.clock import Clock, Ids
@@ -17,6 +17,7 @@ from holdfast.ports.prices import Prices
 from holdfast.ports.store import Store
 from holdfast.ports.telemetry import NO_TELEMETRY, Telemetry
 from holdfast.ports.toolbox import Toolbox
+from holdfast.ports.unfinished_work import UnfinishedWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +76,4 @@ class Services:
     mcp_authorization: McpAuthorization = NO_MCP_AUTHORIZATION
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY
+    unfinished_work: UnfinishedWork = field(default_factory=UnfinishedWork)

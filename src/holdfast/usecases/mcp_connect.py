@@ -209,7 +209,7 @@ async def _wait_for_login(services: Services, session: McpSession) -> str | None
                 while True:
                     found = await services.store.read(lambda tx: tx.mcp_sessions.get(session.id))
                     if found is None:
-                        return "The login was deleted."
+                        return mcp_logins.LOGIN_DELETED
                     if found.status is not SessionStatus.PENDING:
                         return found.failure
                     await watch.wait(LOOK_SECONDS)

@@ -15,9 +15,9 @@ from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.mcp_addresses import show_address
 from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
-from holdfast.errors import CallerError, LoginFailed, McpLoginEnded, StoreUnavailable
+from holdfast.errors import CallerError, LoginFailed, McpLoginEnded, NotFound, StoreUnavailable
 from holdfast.ports.bell import login_topic
-from holdfast.ports.mcp_authorization import AuthorizationRequest, LoginTarget, OAuthClient
+from holdfast.ports.mcp_authorization import AuthorizationRequest, LoginTarget, OAuthClient, Tokens
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import mcp_renewal
@@ -32,6 +32,7 @@ INVALID_STATE: Final = "Invalid or expired state parameter"
 STORE_FAILED: Final = "Failed to store authorization code"
 MISSING_CODE: Final = "Missing authorization code"
 CALLBACK_FAILED: Final = "OAuth callback failed"
+LOGIN_DELETED: Final = "The login was deleted."
 
 log = logging.getLogger(__name__)
 
@@ -105,28 +106,26 @@ async def finish(services: Services, callback: Callback) -> LoginResult:
     if not callback.state:
         return LoginResult(MISSING_STATE)
     try:
-        session = await _take(services, callback.state)
-        return (
-            LoginResult(INVALID_STATE)
-            if session is None
-            else await _finish(services, session, callback)
-        )
+        # State and code work once, so nobody could begin it again.
+        return await services.unfinished_work.finish(_finish(services, callback.state, callback))
     except StoreUnavailable as error:
         log.info("mcp.login_failed", extra={"why": str(error)})
         return LoginResult(STORE_FAILED)
 
 
-async def _finish(services: Services, session: McpSession, callback: Callback) -> LoginResult:
-    failure = _find_fault(callback)
-    if failure is None:
-        try:
-            await _exchange(services, session, callback)
-        except (LoginFailed, CallerError) as error:
-            failure = f"{CALLBACK_FAILED}: {error}"
+async def _finish(services: Services, state: str, callback: Callback) -> LoginResult:
+    session = await _take(services, state)
+    if session is None:
+        return LoginResult(INVALID_STATE)
+    try:
+        failure = await _complete(services, session, callback)
+    except NotFound:
+        # Meanwhile: by its user, or with its server.
+        failure = LOGIN_DELETED
+    finally:
+        services.bell.ring(login_topic(session.id))
     if failure is not None:
         log.info("mcp.login_failed", extra={"server": session.server_name, "why": failure})
-        await _save(services, replace(session, status=SessionStatus.ERROR, failure=failure))
-    services.bell.ring(login_topic(session.id))
     shown = show_address(session.server_url, is_configured=session.is_trusted)
     return LoginResult(failure, shown)
 
@@ -193,12 +192,25 @@ def _find_fault(callback: Callback) -> str | None:
     return None if callback.code else MISSING_CODE
 
 
-async def _exchange(services: Services, session: McpSession, callback: Callback) -> None:
-    tokens = await services.mcp_authorization.exchange(
-        session, callback.code or "", callback.issuer
-    )
-    now = services.clock.now()
-    authorized = mcp_renewal.with_tokens(session, tokens, now)
+async def _complete(services: Services, session: McpSession, callback: Callback) -> str | None:
+    """Store how the login has ended, and return why it failed. NotFound if it is no longer stored."""
+    failure = _find_fault(callback)
+    if failure is None:
+        try:
+            tokens = await services.mcp_authorization.exchange(
+                session, callback.code or "", callback.issuer
+            )
+        except (LoginFailed, CallerError) as error:
+            failure = f"{CALLBACK_FAILED}: {error}"
+        else:
+            await _save_tokens(services, session, tokens)
+            return None
+    await _save_failure(services, replace(session, status=SessionStatus.ERROR, failure=failure))
+    return failure
+
+
+async def _save_tokens(services: Services, session: McpSession, tokens: Tokens) -> None:
+    authorized = mcp_renewal.with_tokens(session, tokens, services.clock.now())
 
     def store(tx: Transaction) -> None:
         tx.mcp_sessions.save(authorized)
@@ -208,7 +220,7 @@ async def _exchange(services: Services, session: McpSession, callback: Callback)
     log.info("mcp.logged_in", extra={"server": session.server_name})
 
 
-async def _save(services: Services, session: McpSession) -> None:
+async def _save_failure(services: Services, session: McpSession) -> None:
     saved = replace(session, updated_at=services.clock.now(), secrets=SessionSecrets(), state=None)
     await services.store.write(lambda tx: tx.mcp_sessions.save(saved))
 

@@ -39,9 +39,6 @@ STORE_RETRY_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
-# Refreshes in progress, which go on when the call that needs the token is cancelled.
-_in_progress: Final[set["asyncio.Task[_Attempt]"]] = set()
-
 
 def with_tokens(session: McpSession, tokens: Tokens, now: datetime) -> McpSession:
     """The session with new tokens. What the authorization server does not say stays as it was (RFC 6749 §6)."""
@@ -125,17 +122,7 @@ async def _wait(services: Services, before: McpSession, watch: Watch) -> McpSess
 async def _attempt_to_its_end(services: Services, before: McpSession) -> _Attempt:
     """A call that needs the token may be cancelled at any time, but not this: the authorization server has taken the old
     token back as soon as it has the request."""
-    task = asyncio.create_task(_attempt(services, before))
-    _in_progress.add(task)
-    task.add_done_callback(_forget_task)
-    return await asyncio.shield(task)
-
-
-def _forget_task(task: "asyncio.Task[_Attempt]") -> None:
-    _in_progress.discard(task)
-    if not task.cancelled():
-        # Nobody may be there any more who would ask for it.
-        task.exception()
+    return await services.unfinished_work.finish(_attempt(services, before))
 
 
 async def _attempt(services: Services, before: McpSession) -> _Attempt:
