@@ -450,6 +450,18 @@ async def test_tokens_go_to_public_hosts_over_tls_only(
         await login.exchange(replace(session, token_endpoint=plain), "code", site.issuer)
 
 
+async def test_no_login_begins_where_its_token_would_be_sent_without_tls(
+    login: SdkMcpAuthorization, site: AuthorizationServer
+) -> None:
+    plain = target(site, server_url="http://public.example/mcp")
+    assert "a login needs https" in str(await fails_to_begin(login, plain))
+    assert site.document_requests == []
+
+    site.metadata = {"authorization_endpoint": "http://public.example/authorize"}
+    assert "a login needs https" in str(await fails_to_begin(login, target(site)))
+    assert site.clients == {}
+
+
 def test_secrets_are_not_shown_by_mistake() -> None:
     tokens = Tokens(access_token="secret", refresh_token="secret")
     client = OAuthClient(client_id="me", client_secret="secret")

@@ -9,6 +9,8 @@ from msgspec.structs import replace as changed
 from tests.doubles.mcp import ScriptedMcp
 from tests.support.values import ident, moment
 
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.core.addresses import parse_allowed
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.core.mcp_servers import Endpoint, McpSecrets, McpServer, Transport
 from holdfast.errors import InvalidArgument, McpUnauthorized, McpUnavailable, ToolError
@@ -164,6 +166,32 @@ async def test_a_login_gives_the_token(services: Services, logins: Logins) -> No
 
     assert reached.headers == (("Authorization", "Bearer from-login"),)
     assert logins.asked == [(DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, URL, False)]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_sent"),
+    [
+        ("https://mcp.example/mcp", True),
+        ("http://mcp.example/mcp", False),
+        ("http://127.0.0.1:8000/mcp", True),
+        ("http://tools.internal/mcp", True),
+    ],
+)
+async def test_the_token_of_a_login_goes_over_tls_or_to_hosts_of_the_operator(
+    services: Services, logins: Logins, url: str, is_sent: bool
+) -> None:
+    logins.tokens = ["from-login"]
+    allowed = parse_allowed(["127.0.0.0/8", "tools.internal"])
+    given = replace(services, outgoing=GuardedOutgoing(allowed))
+
+    reached = await reach(given, server(server_url=url))
+
+    assert ("from-login" in str(reached.headers)) is is_sent
+    mcp = ScriptedMcp()
+    mcp.failures.append(McpUnauthorized("weather"))
+    with pytest.raises(McpUnauthorized):
+        await use(given, server(server_url=url), CALLER, mcp.list_tools)
+    assert ("from-login" in str(mcp.listed[-1].headers)) is is_sent
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class McpRig(Rig):
         given: dict[str, Any] = {
             "name": SERVER,
             "transport": Transport.STREAMABLE_HTTP,
-            "server_url": "http://127.0.0.1:1/mcp",
+            "server_url": "https://mcp.example/mcp",
         }
         server = McpServer(
             id=self.services.ids.new_id(Kind.MCP_SERVER),

@@ -148,6 +148,15 @@ def is_named(host: str, allowed: AllowedAddresses) -> bool:
     return address is not None and any(address in network for network in allowed.networks)
 
 
+def check_secure(destination: Destination, allowed: AllowedAddresses) -> None:
+    """Raise AddressForbidden unless the tokens of a login may be sent there: over TLS, or to a host that the operator names."""
+    if destination.scheme != "https" and not is_named(destination.host, allowed):
+        raise AddressForbidden(
+            f"a login needs https, but for hosts that HOLDFAST_ALLOWED_PRIVATE_HOSTS names, and {destination.host} "
+            "is none of them"
+        )
+
+
 def _parse_host(netloc: str, hostname: str) -> str:
     if netloc.startswith("["):
         try:

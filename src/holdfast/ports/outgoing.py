@@ -32,6 +32,11 @@ class Outgoing(Protocol):
         be refused by ``send``, because its host name is resolved only then."""
         ...
 
+    def check_secure(self, url: str) -> None:
+        """The same, and AddressForbidden if the tokens of a login must not be sent there: neither TLS nor a host that the
+        operator names."""
+        ...
+
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         """Send one request and return the response.
 

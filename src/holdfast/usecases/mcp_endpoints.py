@@ -12,6 +12,7 @@ from holdfast.core import mcp_headers
 from holdfast.core.mcp_servers import AUTHORIZATION, Endpoint, McpServer, Transport
 from holdfast.core.mcp_templates import fill
 from holdfast.errors import (
+    AddressForbidden,
     InvalidArgument,
     McpLoginEnded,
     McpUnauthorized,
@@ -129,11 +130,22 @@ async def _find_token(
     rejected: str | None = None,
 ) -> str | None:
     url = find_url(services, server)
-    if url is None or has_credentials(services, server):
+    if url is None or has_credentials(services, server) or not _is_secure(services, server, url):
         return None
     return await mcp_logins.find_token(
         services, caller.organization_id, caller.user_id, url, renew=renew, rejected=rejected
     )
+
+
+def _is_secure(services: Services, server: McpServer, url: str) -> bool:
+    """Whether the token of a login may be sent there. Where it may not, none can be begun, which says why."""
+    if server.is_configured:
+        return True
+    try:
+        services.outgoing.check_secure(url)
+    except AddressForbidden:
+        return False
+    return True
 
 
 async def _renew_token(

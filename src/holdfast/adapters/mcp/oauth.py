@@ -50,6 +50,8 @@ class OAuth:
     async def begin(self, target: LoginTarget) -> AuthorizationRequest:
         # As it is written in the registration: authorization servers compare texts.
         target = replace(target, redirect_uri=str(_URL.validate_python(target.redirect_uri)))
+        # It gets the tokens.
+        self._requests.check_secure(target.server_url)
         challenge = to_sdk(OutgoingResponse(401, {"www-authenticate": target.challenge}, b""))
         resource = await self._find_resource(target, challenge)
         server = await self._find_server(target, resource)
@@ -57,8 +59,12 @@ class OAuth:
         token_endpoint = _endpoint(
             server.token_endpoint if server else None, target.server_url, "/token"
         )
+        page = _endpoint(
+            server.authorization_endpoint if server else None, target.server_url, "/authorize"
+        )
         # Before the user is asked for anything.
-        self._requests.check_secure(token_endpoint)
+        for endpoint in (token_endpoint, page):
+            self._requests.check_secure(endpoint)
         scope = _choose_scope(challenge, resource, server, target.earlier_scope)
         client = await find_client(self._requests, target, server, scope)
         pkce = PKCEParameters.generate()
@@ -75,9 +81,6 @@ class OAuth:
             resource=None if resource is None else str(resource.resource),
             scope=scope,
             redirect_uri=target.redirect_uri,
-        )
-        page = _endpoint(
-            server.authorization_endpoint if server else None, target.server_url, "/authorize"
         )
         return _with_url(request, page, pkce.code_challenge)
 

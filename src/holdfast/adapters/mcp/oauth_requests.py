@@ -6,8 +6,8 @@ from urllib.parse import urlencode, urljoin
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import Lookup
-from holdfast.core.addresses import AllowedAddresses, Destination, is_named, parse_destination
-from holdfast.errors import AddressForbidden, LoginFailed, Undeliverable
+from holdfast.core.addresses import AllowedAddresses, Destination, parse_destination
+from holdfast.errors import LoginFailed, Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
 # Each request: the person who logs in waits, and a refresh must end long before its lock does.
@@ -89,12 +89,7 @@ class OAuthRequests:
 
     def check_secure(self, url: str) -> None:
         """Raise AddressForbidden if ``post`` would not send anything there."""
-        destination = parse_destination(url, self._allowed)
-        if destination.scheme != "https" and not is_named(destination.host, self._allowed):
-            raise AddressForbidden(
-                f"a login needs https, but for hosts that HOLDFAST_ALLOWED_PRIVATE_HOSTS names, and {destination.host} "
-                "is none of them"
-            )
+        self._outgoing.check_secure(url)
 
 
 def _is_within_origin(one: Destination, other: Destination) -> bool:

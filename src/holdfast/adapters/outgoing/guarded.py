@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.outgoing.lookup import Lookup
-from holdfast.core.addresses import AllowedAddresses, parse_destination
+from holdfast.core.addresses import AllowedAddresses, check_secure, parse_destination
 from holdfast.errors import Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
@@ -20,6 +20,9 @@ class GuardedOutgoing:
 
     def check(self, url: str) -> None:
         parse_destination(url, self._allowed)
+
+    def check_secure(self, url: str) -> None:
+        check_secure(parse_destination(url, self._allowed), self._allowed)
 
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         to = parse_destination(request.url, self._allowed)
