@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
+from msgspec.structs import replace
 from tests.support.mcp_clients import (
     PATIENCE_SECONDS,
     cancel,
@@ -54,6 +55,30 @@ async def test_a_connection_with_older_secrets_is_closed_when_newer_ones_come() 
         await server.wait_for(lambda: [r for r in server.requests if r.method == "DELETE"])
         (ended,) = [request for request in server.requests if request.method == "DELETE"]
         assert ended.headers["authorization"] == "Bearer old"
+
+
+async def test_users_with_logins_of_their_own_keep_their_connections() -> None:
+    async with McpTestServer(generation="handshake") as server, open_client() as client:
+        endpoints = [
+            endpoint_of(
+                server,
+                agent_id="agent-1",
+                user_id=user,
+                headers=(("Authorization", f"Bearer {user}"),),
+            )
+            for user in ("user-1", "user-2")
+        ]
+        for _ in range(3):
+            for endpoint in endpoints:
+                await client.call(endpoint, "echo", {})
+        assert await count_sessions(server) == 2
+        assert [request for request in server.requests if request.method == "DELETE"] == []
+        # A new token is another connection of the same user, and closes the older one of this user alone.
+        renewed = replace(endpoints[0], headers=(("Authorization", "Bearer renewed"),))
+        await client.call(renewed, "echo", {})
+        await server.wait_for(lambda: [r for r in server.requests if r.method == "DELETE"])
+        (ended,) = [request for request in server.requests if request.method == "DELETE"]
+        assert ended.headers["authorization"] == "Bearer user-1"
 
 
 async def test_forgetting_a_server_closes_its_connections_and_lets_calls_end() -> None:

@@ -13,9 +13,11 @@ import pytest
 from msgspec import structs
 from starlette.responses import JSONResponse
 from tests.doubles.clock import MovableClock
+from tests.doubles.mcp import ScriptedMcp
 from tests.support.authorization_server import AuthorizationServer
 from tests.support.mcp_server import McpTestServer
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
+from tests.support.values import ident
 from tests.support.waiting import eventually
 
 from holdfast.adapters.mcp.authorization import SdkMcpAuthorization
@@ -23,6 +25,7 @@ from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.assembly import running_server
 from holdfast.config import Settings
 from holdfast.core.addresses import parse_allowed
+from holdfast.core.mcp_servers import McpServer, Transport
 from holdfast.core.mcp_sessions import McpSession, SessionStatus
 from holdfast.errors import McpLoginEnded, McpUnavailable
 from holdfast.ports.bell import login_topic
@@ -152,6 +155,30 @@ async def test_fifty_calls_on_two_servers_renew_a_token_once(deployment: Deploym
     assert old not in tokens
     assert tokens <= set(deployment.site.access_tokens)
     assert deployment.site.revoked_families == set()
+
+
+async def test_a_renewal_closes_no_connection_of_other_users(deployment: Deployment) -> None:
+    """A new token is another connection by itself."""
+    mcp = ScriptedMcp()
+    deployment.servers = [replace(services, mcp=mcp) for services in deployment.servers]
+    stored = McpServer(
+        id=ident("mcp_server", 1),
+        organization_id=ACTOR.organization_id,
+        name="notes",
+        transport=Transport.STREAMABLE_HTTP,
+        created_at=deployment.clock.now(),
+        updated_at=deployment.clock.now(),
+    )
+    await deployment.servers[0].store.write(lambda tx: tx.mcp_servers.add(stored))
+    named = LoginServer(name="notes", url=deployment.site.server.url, id=stored.id)
+    begun = await mcp_logins.begin(deployment.servers[0], ACTOR, named, redirect_uri=CALLBACK)
+    deployment.site.expires_in = SOON
+    await deployment.finish(deployment.site.approve(begun.authorization_url))
+
+    await deployment.find_tokens(2)
+
+    assert len(deployment.site.refreshes) > 0
+    assert mcp.forgotten == []
 
 
 async def test_fifty_calls_that_were_refused_renew_the_token_once(deployment: Deployment) -> None:

@@ -165,6 +165,7 @@ async def test_a_login_gives_the_token(services: Services, logins: Logins) -> No
     reached = await reach(services, server())
 
     assert reached.headers == (("Authorization", "Bearer from-login"),)
+    assert reached.user_id == DEFAULT_USER_ID
     assert logins.asked == [(DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, URL, False)]
 
 
@@ -209,6 +210,8 @@ async def test_the_servers_own_token_goes_before_a_login(
     reached = await reach(services, server(secrets=secrets))
 
     assert "from-login" not in str(reached.headers)
+    # So users share the connection.
+    assert reached.user_id is None
     assert logins.asked == []
 
 
@@ -311,6 +314,7 @@ async def test_a_server_of_the_operators_file_is_reached_as_the_file_says(
         ("X-Agent-Id", AGENT),
     )
     assert own.headers == (("Authorization", "Basic a"),)
+    assert (search.user_id, own.user_id, files.user_id) == (DEFAULT_USER_ID, None, None)
     assert files.is_trusted
     assert search.is_trusted
     with pytest.raises(McpUnavailable, match="no longer in the operator's file"):

@@ -69,6 +69,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     agent_id: str | None = None
+    # Whose login the headers have the token of; None: nobody's, so that users share the connection.
+    user_id: str | None = None
     # The operator named the address, so the rule for addresses that callers name does not apply.
     is_trusted: bool = False
 

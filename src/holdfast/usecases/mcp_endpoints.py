@@ -100,6 +100,7 @@ def build_endpoint(
             token,
         ),
         agent_id=caller.agent_id,
+        user_id=None if token is None else caller.user_id,
     )
 
 
@@ -193,6 +194,7 @@ def _build_configured(
         url=configured.url,
         headers=filling.build_headers(configured.headers, None, None, token),
         agent_id=filling.caller.agent_id,
+        user_id=None if token is None else filling.caller.user_id,
         is_trusted=True,
     )
 

@@ -140,9 +140,6 @@ async def _attempt(services: Services, before: McpSession) -> _Attempt:
         return begun
     session = await _refresh(services, begun.session)
     await _store(services, session)
-    if session.server_id is not None and _has_changed(session, begun.session):
-        # Connections with the old token are of no use any more.
-        await services.mcp.forget(session.server_id)
     services.bell.ring(login_topic(session.id))
     return _Attempt(session)
 

@@ -153,10 +153,9 @@ class PooledMcpClient:
         return bool(idle)
 
     def _retire_older(self, endpoint: Endpoint) -> None:
-        """Other headers, address or environment for the same server and agent: the old ones must not linger."""
+        """Other headers, address or environment for the same server and caller: the old ones must not linger."""
         for connection in list(self._connections.values()):
-            other = connection.endpoint
-            if (other.server_id, other.agent_id) == (endpoint.server_id, endpoint.agent_id):
+            if _caller(connection.endpoint) == _caller(endpoint):
                 self._retire(connection)
 
     def _retire(self, connection: "Connection") -> None:
@@ -172,3 +171,7 @@ class PooledMcpClient:
             if self._connections.get(connection.endpoint) is connection:
                 del self._connections[connection.endpoint]
         self._room.set()
+
+
+def _caller(endpoint: Endpoint) -> tuple[str, str | None, str | None]:
+    return endpoint.server_id, endpoint.agent_id, endpoint.user_id
