@@ -1,9 +1,11 @@
 """Logging in to MCP servers: each step against a real authorization server, and what hostile ones try."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -11,9 +13,11 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from msgspec.structs import replace
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
 from tests.support.authorization_server import METADATA, RESOURCE_METADATA, AuthorizationServer
 from tests.support.mcp_server import McpTestServer
 
+from holdfast.adapters.mcp import oauth_requests
 from holdfast.adapters.mcp.authorization import SdkMcpAuthorization
 from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
@@ -82,6 +86,21 @@ def with_refresh_token(session: McpSession, tokens: Tokens) -> McpSession:
 
 def code_of(callback_url: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(callback_url).query))
+
+
+class LateRedirect(RedirectResponse):
+    """Sends away after a while, unless the client goes by itself."""
+
+    def __init__(self, url: str, *, seconds: float) -> None:
+        super().__init__(url, 307)
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await receive()
+        await super().__call__(scope, receive, send)
 
 
 async def log_in(
@@ -380,6 +399,18 @@ async def test_secrets_do_not_follow_a_redirect_to_another_host(
     site.answers["/token"] = RedirectResponse("https://elsewhere.example/token", 307)
 
     with pytest.raises(LoginFailed, match="HTTP 307"):
+        await login.refresh(with_refresh_token(session, tokens))
+
+
+async def test_a_request_and_its_redirects_have_one_time_limit(
+    login: SdkMcpAuthorization, site: AuthorizationServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal must end before its lock does."""
+    session, tokens = await log_in(login, site)
+    monkeypatch.setattr(oauth_requests, "TIMEOUT_SECONDS", 0.5)
+    site.answers["/token"] = LateRedirect("/token", seconds=0.4)
+
+    with pytest.raises(LoginFailed, match=r"gave no answer within 0\.5 s"):
         await login.refresh(with_refresh_token(session, tokens))
 
 

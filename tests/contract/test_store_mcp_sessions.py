@@ -185,7 +185,7 @@ async def test_one_server_refreshes_the_tokens_at_a_time(any_store: Store) -> No
     # Who had it has died.
     assert await begin(20, 30)
 
-    async def end(ends: int, token: str) -> McpSession:
+    async def end(ends: int, token: str) -> tuple[bool, McpSession]:
         """End the refresh of the server that had the right until then."""
         renewed = replace(
             stored,
@@ -193,12 +193,13 @@ async def test_one_server_refreshes_the_tokens_at_a_time(any_store: Store) -> No
             updated_at=moment(25),
             refresh_ends_at=moment(ends),
         )
-        await any_store.write(lambda tx: tx.mcp_sessions.end_refresh(renewed))
-        return replace(renewed, refresh_ends_at=None)
+        has_ended = await any_store.write(lambda tx: tx.mcp_sessions.end_refresh(renewed))
+        return has_ended, replace(renewed, refresh_ends_at=None)
 
     # The one that was taken for dead comes too late.
-    await end(20, "late")
-    renewed = await end(30, "new")
+    assert not (await end(20, "late"))[0]
+    has_ended, renewed = await end(30, "new")
+    assert has_ended
     assert await get(any_store, stored.id) == renewed
     assert await begin(26, 36)
 

@@ -399,6 +399,25 @@ async def test_a_server_that_comes_too_late_does_not_store_its_tokens(
     assert (await deployment.session()).secrets.access_token == token
 
 
+async def test_tokens_that_are_not_stored_are_told_in_the_log(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment.site.expires_in = SOON
+    await deployment.log_in()
+    deployment.site.may_refresh.clear()
+    call = asyncio.create_task(deployment.find_token())
+    await eventually(lambda: len(deployment.site.refreshes) == 1)
+    known = (ACTOR.organization_id, ACTOR.user_id, deployment.site.server.url)
+    await mcp_logins.forget(deployment.servers[1], *known)
+
+    deployment.site.may_refresh.set()
+    await call
+
+    (said,) = [record for record in caplog.records if record.msg == "mcp.tokens_dropped"]
+    assert said.__dict__["server"] == "notes"
+    assert await deployment.find_token() is None
+
+
 async def test_a_state_is_used_once_also_by_callbacks_at_the_same_time(
     deployment: Deployment,
 ) -> None:

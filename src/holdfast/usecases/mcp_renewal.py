@@ -169,7 +169,9 @@ async def _store(services: Services, session: McpSession) -> None:
     """New tokens that cannot be stored are lost, and the login with them."""
     for attempt in itertools.count(1):
         try:
-            await services.store.write(lambda tx: tx.mcp_sessions.end_refresh(session))
+            if not await services.store.write(lambda tx: tx.mcp_sessions.end_refresh(session)):
+                # The login was deleted, or this took longer than the lock holds.
+                log.warning("mcp.tokens_dropped", extra={"server": session.server_name})
         except StoreUnavailable:
             if attempt == STORE_ATTEMPTS:
                 raise

@@ -1,5 +1,6 @@
 """The requests of a login: to addresses that an MCP server or its authorization server names, so each of them is judged."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode, urljoin
@@ -10,7 +11,7 @@ from holdfast.core.addresses import AllowedAddresses, Destination, parse_destina
 from holdfast.errors import LoginFailed, Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
-# Each request: the person who logs in waits, and a refresh must end long before its lock does.
+# Each request with its redirects: the person who logs in waits, and a refresh must end long before its lock does.
 TIMEOUT_SECONDS: Final = 10.0
 # Documents of authorization servers have some kilobytes.
 MAX_BYTES: Final = 256 * 1024
@@ -42,6 +43,16 @@ class OAuthRequests:
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> OutgoingResponse:
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                return await self._follow(method, url, headers, body)
+        except TimeoutError:
+            host = parse_destination(url, self._allowed).host
+            raise LoginFailed(f"{host} gave no answer within {TIMEOUT_SECONDS:g} s.") from None
+
+    async def _follow(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> OutgoingResponse:
         """Redirects are followed within the origin, as the SDK does it: whatever leaves it was meant for nobody else."""
         for _ in range(MAX_REDIRECTS + 1):

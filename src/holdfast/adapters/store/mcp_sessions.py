@@ -88,8 +88,8 @@ class SqlMcpSessions:
         )
         return taken.rowcount == 1
 
-    def end_refresh(self, session: McpSession) -> None:
-        self._connection.execute(
+    def end_refresh(self, session: McpSession) -> bool:
+        ended = self._connection.execute(
             update(_sessions)
             .where(
                 _sessions.c.id == session.id,
@@ -97,6 +97,7 @@ class SqlMcpSessions:
             )
             .values(self._to_row(session) | {"refresh_ends_at": None})
         )
+        return ended.rowcount == 1
 
     def delete_others(self, session: McpSession) -> None:
         self._connection.execute(

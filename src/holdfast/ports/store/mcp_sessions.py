@@ -39,9 +39,9 @@ class McpSessions(Protocol):
         """Take the right to refresh the tokens of this session until ``ends_at``. False if another server has it."""
         ...
 
-    def end_refresh(self, session: McpSession) -> None:
+    def end_refresh(self, session: McpSession) -> bool:
         """Replace the session, and give the right back. ``refresh_ends_at`` of the session says which right: if another
-        server has taken it meanwhile, nothing is changed."""
+        server has taken it meanwhile, or the session was deleted, nothing is changed, and False is returned."""
         ...
 
     def delete_others(self, session: McpSession) -> None:
