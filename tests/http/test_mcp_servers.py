@@ -148,6 +148,14 @@ async def test_no_answer_has_a_secret(client: AsyncClient) -> None:
         {"custom_headers": {"X-Key": ["hidden"]}, "server_url": URL},
         {"command": "run", "env": {"KEY": "hidden"}},
         {"server_url": URL, "auth_token": "hidden", "mcp_server_type": "none"},
+        {"server_url": URL, "auth_header": "hidden", "mcp_server_type": "none"},
+        {"server_url": URL, "auth_header": ["hidden"]},
+        {"server_url": URL, "headers": {"Authorization": "hidden"}},
+        {"server_url": URL, "token": "hidden"},
+        {"server_url": URL, "custom_headers": {"X-Key: hidden": 1}},
+        {"command": "run", "args": "hidden"},
+        {"command": "run", "args": ["--key", "hidden", 5]},
+        {"command": "run", "args": ["--key", "hidden"], "unknown": 1},
     ],
 )
 async def test_a_refusal_does_not_repeat_a_secret(
@@ -279,6 +287,24 @@ async def test_a_header_that_would_break_requests_is_refused(
 
     assert refused.status_code == 400
     assert "header" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"server_url": URL, "auth_header": "Authorization: Bearer hidden", "auth_token": "a"},
+        {"server_url": URL, "custom_headers": {"X-Key: hidden": "a"}},
+        {"server_url": URL, "custom_headers": {"X-Key": "hidden\n"}, "auth_token": "a\nhidden"},
+        {"command": "run", "args": [], "env": {"KEY=hidden": ""}},
+    ],
+)
+async def test_a_refusal_does_not_repeat_what_was_pasted_as_a_name(
+    client: AsyncClient, config: dict[str, Any]
+) -> None:
+    refused = await create(client, **config)
+
+    assert refused.status_code == 400
+    assert "hidden" not in refused.text
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,16 @@ def test_a_header_that_would_break_a_request_is_refused(name: str, value: str) -
     assert value not in fault or len(value) == 1
 
 
+@pytest.mark.parametrize("name", ["Authorization: Bearer swordfish", "X-Key=swordfish x", "ß"])
+def test_what_is_no_name_of_a_header_is_not_quoted(name: str) -> None:
+    """Somebody may have pasted the whole header."""
+    fault = find_fault(name, "a")
+
+    assert fault is not None
+    assert name not in fault
+    assert "swordfish" not in fault
+
+
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_a_header_without_a_fault_is_one_line(name: str, value: str) -> None:
     if find_fault(name, value) is None:

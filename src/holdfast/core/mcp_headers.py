@@ -44,10 +44,11 @@ def clean_value(value: str) -> str:
 
 
 def find_fault(name: str, value: str) -> str | None:
-    """Why this header cannot be sent; None if it can. The text never has the value."""
+    """Why this header cannot be sent; None if it can. The text never has the value, nor what is no name: people paste whole
+    headers there."""
     cleaned = clean_name(name)
     if _NAME.fullmatch(cleaned) is None:
-        return f"'{name}' is not the name of a header"
+        return "the name of a header has characters that no such name has"
     if cleaned.lower() in _RESERVED:
         return f"the header {cleaned} is set by the connection itself"
     if _VALUE.fullmatch(clean_value(value)) is None:

@@ -195,7 +195,8 @@ def _check_program(server: McpServer) -> None:
         )
     for name in env:
         if not name or "=" in name or "\0" in name:
-            raise InvalidArgument(f"{name[:_MAX_QUOTED_CHARS]!r} cannot be the name of a variable.")
+            # Not quoted: people paste whole assignments there.
+            raise InvalidArgument("env has a name that no variable can have.")
 
 
 def _check_header(name: str, value: str) -> None:

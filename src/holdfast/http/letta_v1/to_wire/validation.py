@@ -1,5 +1,6 @@
 """The faults of an invalid request as V1 shows them: one string, not FastAPI's list (wire-v1 §1.11)."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -16,9 +17,23 @@ _MAX_FAULTS = 10
 
 # Their values are in no answer, and a client may log what it is answered.
 _SECRET_FIELDS = frozenset(
-    {"access_key", "api_key", "auth_token", "custom_headers", "env", "env_vars", "secrets", "token"}
+    {
+        "access_key",
+        "api_key",
+        "args",
+        "auth_header",
+        "auth_token",
+        "custom_headers",
+        "env",
+        "env_vars",
+        "headers",
+        "secrets",
+        "token",
+    }
 )
 _HIDDEN = "…"
+# Also what is not a name of the caller's, such as [key].
+_NAME = re.compile(r"[\w.\-\[\]]+")
 
 _KINDS = {id_pattern(kind): kind for kind in Kind}
 
@@ -39,7 +54,7 @@ def _render_fault(fault: Fault) -> dict[str, Any]:
     kind = _path_id_kind(fault)
     shown = {
         "type": fault["type"],
-        "loc": tuple(_shorten(step) for step in fault["loc"]),
+        "loc": tuple(_shorten(step) for step in _show_path(fault["loc"])),
         "msg": f"String should match pattern '{kind}-{{uuid4}}'"
         if kind
         else _shorten(fault["msg"]),
@@ -55,6 +70,15 @@ def _path_id_kind(fault: Fault) -> Kind | None:
     if fault["type"] != "string_pattern_mismatch" or fault["loc"][0] != "path":
         return None
     return _KINDS.get(fault["ctx"]["pattern"])
+
+
+def _show_path(loc: Sequence[object]) -> Iterator[object]:
+    """Within secrets only names that look like one: people paste whole headers there."""
+    is_secret = False
+    for step in loc:
+        is_name = not isinstance(step, str) or _NAME.fullmatch(step) is not None
+        yield step if is_name or not is_secret else _HIDDEN
+        is_secret = is_secret or step in _SECRET_FIELDS
 
 
 def _is_secret(loc: Sequence[object]) -> bool:
