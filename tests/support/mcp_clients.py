@@ -15,6 +15,7 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.client import ClientOptions, PooledMcpClient
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses, parse_allowed
+from holdfast.core.mcp_headers import merge_headers
 from holdfast.core.mcp_servers import Endpoint, Transport
 from holdfast.core.messages import Text
 from holdfast.ports.clock import Clock
@@ -66,13 +67,14 @@ def open_sdk_stdio(endpoint: Endpoint) -> AbstractAsyncContextManager["Transport
 
 def endpoint_of(server: McpTestServer, **fields: Any) -> Endpoint:
     """``fields``: what differs from a plain one."""
-    plain = {
+    plain: dict[str, Any] = {
         "server_id": "mcp_server-1",
         "server_name": "weather",
         "transport": Transport(server.transport),
         "url": server.url,
     }
-    return Endpoint(**(plain | fields))
+    headers = merge_headers(dict(fields.get("headers", ())), (), fields.get("agent_id"))
+    return Endpoint(**(plain | fields | {"headers": headers}))
 
 
 def stdio_endpoint(folder: Path, *arguments: str, **fields: Any) -> Endpoint:

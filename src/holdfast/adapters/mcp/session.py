@@ -31,7 +31,6 @@ from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.core.mcp_servers import Endpoint, RemoteTool, Transport
 from holdfast.ports.mcp import OnProgress, RemoteResult, ToolProgress
 
-AGENT_HEADER: Final = "X-Agent-Id"
 # What one server may list.
 MAX_PAGES: Final = 1000
 MAX_TOOLS: Final = 10_000
@@ -124,8 +123,6 @@ def _build_headers(endpoint: Endpoint) -> httpx2.Headers:
     )
     for name, value in endpoint.headers:
         headers[name] = value
-    if endpoint.agent_id is not None:
-        headers[AGENT_HEADER] = endpoint.agent_id
     return headers
 
 

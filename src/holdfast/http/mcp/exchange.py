@@ -37,6 +37,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from holdfast.core.agents import Actor
+from holdfast.core.mcp_headers import AGENT_HEADER
 from holdfast.http.error_status import UNKNOWN_ERROR
 from holdfast.http.json_response import json_response
 from holdfast.http.mcp.caller import Caller
@@ -47,7 +48,7 @@ from holdfast.ports.services import Services
 
 _INVALID: Final = refuse("The body must be one JSON-RPC request or notification.", INVALID_REQUEST)
 # Sent with the calls of agents.
-_AGENT_HEADER: Final = "x-agent-id"
+_AGENT_HEADER: Final = AGENT_HEADER.lower()
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
 
 
