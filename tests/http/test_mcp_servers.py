@@ -390,6 +390,35 @@ async def test_a_change_leaves_what_it_does_not_name(client: AsyncClient, mcp: S
     assert mcp.forgotten == [server_id] * 6
 
 
+async def test_a_default_that_may_be_secret_is_masked_and_kept(
+    client: AsyncClient, mcp: ScriptedMcp
+) -> None:
+    given: dict[str, Any] = {
+        "auth_token": "Bearer {{ KEY | sk-hidden }}",
+        "custom_headers": {"X-A": "{{ A | Hidden }}", "X-B": "{{ B | none }}"},
+    }
+    created = (await create(client, server_url=URL, **given)).json()
+    masked = f"Bearer {{{{ KEY | {MASK} }}}}"
+    assert created["auth_token"] == masked
+    assert created["custom_headers"] == {"X-A": f"{{{{ A | {MASK} }}}}", "X-B": "{{ B | none }}"}
+
+    shown = {name: created[name] for name in ("auth_token", "auth_header", "custom_headers")}
+    assert (await update(client, created["id"], **shown)).json() == created
+    await client.patch(f"/v1/mcp-servers/{created['id']}/refresh")
+    assert dict(mcp.listed[-1].headers) == {
+        "Authorization": "Bearer sk-hidden",
+        "X-A": "Hidden",
+        "X-B": "none",
+    }
+
+    # It is a stored secret like others.
+    moved = await update(client, created["id"], server_url="https://thief.example/mcp", **shown)
+    assert moved.status_code == 400
+    assert "auth_token and custom_headers" in moved.json()["detail"]
+    assert (await update(client, created["id"], auth_token=f"Basic {masked}")).status_code == 400
+    assert (await create(client, "other", server_url=URL, auth_token=masked)).status_code == 400
+
+
 async def test_the_environment_of_a_program_can_be_changed_alone(
     client: AsyncClient, mcp: ScriptedMcp
 ) -> None:

@@ -66,6 +66,12 @@ def test_any_text_is_filled_or_stays(template: str) -> None:
         ("Bearer abc", f"Bearer {MASK}"),
         ("{{ KEY }}", "{{ KEY }}"),
         ("Bearer {{ KEY | none }}", "Bearer {{ KEY | none }}"),
+        ("{{KEY|}} {{ KEY | null }}", "{{KEY|}} {{ KEY | null }}"),
+        ("Bearer {{ KEY | sk-real }}", f"Bearer {{{{ KEY | {MASK} }}}}"),
+        ("{{ KEY|Abc }}", f"{{{{ KEY | {MASK} }}}}"),
+        ("{{ KEY | two words }}", f"{{{{ KEY | {MASK} }}}}"),
+        ("{{ KEY | swordfish }}", f"{{{{ KEY | {MASK} }}}}"),
+        (f"{{{{ KEY | {MASK} }}}}", f"{{{{ KEY | {MASK} }}}}"),
         ("abc{{ KEY }}def", f"{MASK}{{{{ KEY }}}}{MASK}"),
         ("", ""),
     ],
@@ -76,5 +82,6 @@ def test_answers_hide_all_but_scheme_and_placeholders(value: str, shown: str) ->
 
 @given(st.text(st.characters(categories=["L", "N"]), min_size=9, max_size=60))
 def test_no_part_of_a_secret_is_shown(secret: str) -> None:
-    for value in (secret, f"Bearer {secret}", f"{{{{ KEY }}}} {secret}"):
+    default = f"{{{{ KEY | {secret} }}}}"
+    for value in (secret, f"Bearer {secret}", f"{{{{ KEY }}}} {secret}", default):
         assert secret not in mask_secret(value)

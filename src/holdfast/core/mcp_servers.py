@@ -11,11 +11,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from holdfast.core.mcp_templates import PLACEHOLDER
+
 # What stands in answers in place of a secret.
 MASK: Final = "********"
 AUTHORIZATION: Final = "Authorization"
 
-_PLACEHOLDER: Final = re.compile(r"\{\{\s*[A-Z_][A-Z0-9_]*\s*(?:\|[^}]*)?\}\}")
+# Defaults that say that there is none, and the like: none, null, default. Others may be secrets.
+_PLAIN_DEFAULT: Final = re.compile(r"[a-z]{0,8}")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey|key) +", re.IGNORECASE)
 
 
@@ -99,7 +102,8 @@ class RemoteTool(Struct, frozen=True, kw_only=True):
 
 
 def mask_secret(value: str) -> str:
-    """The value as answers show it: its scheme word and its placeholders stay, all other text is hidden."""
+    """The value as answers show it: its scheme word and its placeholders stay, all other text is hidden, and so are defaults
+    that may be secrets."""
     scheme = _SCHEME.match(value)
     shown = scheme.group() if scheme else ""
     rest = value[len(shown) :]
@@ -112,12 +116,19 @@ def mask_values(values: Mapping[str, str] | None) -> dict[str, str] | None:
 
 def _mask_parts(text: str) -> Iterator[str]:
     end = 0
-    for found in _PLACEHOLDER.finditer(text):
+    for found in PLACEHOLDER.finditer(text):
         if text[end : found.start()].strip():
             yield MASK
         else:
             yield text[end : found.start()]
-        yield found.group()
+        yield _mask_default(found)
         end = found.end()
     if text[end:]:
         yield MASK if text[end:].strip() else text[end:]
+
+
+def _mask_default(placeholder: re.Match[str]) -> str:
+    name, default = placeholder.groups()
+    if default is None or _PLAIN_DEFAULT.fullmatch(default.strip()):
+        return placeholder.group()
+    return f"{{{{ {name} | {MASK} }}}}"

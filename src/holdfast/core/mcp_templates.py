@@ -6,7 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-_PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Z_][A-Z0-9_]*)\s*(?:\|([^}]*))?\}\}")
+# Its name, and its default if it has one.
+PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Z_][A-Z0-9_]*)\s*(?:\|([^}]*))?\}\}")
 
 
 class Filled(Struct, frozen=True):
@@ -30,5 +31,5 @@ def fill(template: str, values: Mapping[str, str]) -> Filled:
             return ""
         return default.strip()
 
-    text = _PLACEHOLDER.sub(find_value, template)
+    text = PLACEHOLDER.sub(find_value, template)
     return Filled(template, tuple(dict.fromkeys(missing))) if missing else Filled(text)

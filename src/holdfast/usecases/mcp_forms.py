@@ -93,7 +93,7 @@ def apply_form(services: Services, server: McpServer, form: McpServerForm) -> Mc
         secrets=secrets,
     )
     if changed.server_url != server.server_url:
-        _refuse_kept(_find_kept(form, shown))
+        _refuse_to_send_elsewhere(_list_kept_secrets(form, shown))
     check_server(services, changed)
     return changed
 
@@ -161,8 +161,8 @@ def _refuse_mask(field: str) -> InvalidArgument:
     )
 
 
-def _find_kept(form: McpServerForm, shown: ShownSecrets) -> list[str]:
-    """The fields with stored secrets that the form keeps. A placeholder alone is no secret."""
+def _list_kept_secrets(form: McpServerForm, shown: ShownSecrets) -> list[str]:
+    """The fields with stored secrets that the form keeps. A placeholder is no secret, unless its default may be one."""
     kept = []
     if MASK in (shown.auth_token or "") and form.auth_token in (UNSET, shown.auth_token):
         kept.append("auth_token")
@@ -175,7 +175,7 @@ def _find_kept(form: McpServerForm, shown: ShownSecrets) -> list[str]:
     return kept
 
 
-def _refuse_kept(fields: Sequence[str]) -> None:
+def _refuse_to_send_elsewhere(fields: Sequence[str]) -> None:
     """Whoever may change a server need not know its secrets, and must not get them sent to an address of their own. (Who may
     name a program may run any on this machine, so there is nothing like this for programs.)"""
     if fields:
