@@ -15,6 +15,9 @@ from msgspec import Struct
 MASK: Final = "********"
 AUTHORIZATION: Final = "Authorization"
 
+MAX_NAME_CHARS: Final = 200
+# No control characters: it is shown to people, and is a part of addresses.
+NAME_PATTERN: Final = "^[^\\x00-\\x1f\\x7f]+$"
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*[A-Z_][A-Z0-9_]*\s*(?:\|[^}]*)?\}\}")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey|key) +", re.IGNORECASE)
 
@@ -52,6 +55,8 @@ class McpServer(Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     # It comes from the operator's file, which says how it is reached: none of the fields above.
     is_configured: bool = False
+    # How often the tools that it lists were stored.
+    listings: int = 0
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
 
