@@ -128,17 +128,12 @@ def _apply_listing(
     now: datetime,
     deletes: bool,
 ) -> ToolChanges | None:
-    server_id = seen.id
-    server = tx.mcp_servers.get_for_update(actor.organization_id, server_id)
+    server = tx.mcp_servers.get_for_update(actor.organization_id, seen.id)
     if server.listings != seen.listings:
         return None
     tx.mcp_servers.save(structs.replace(server, listings=server.listings + 1))
-    stored = tx.mcp_servers.tools(actor.organization_id, server_id)
-    own = {tool.name for tool in stored}
-    new = [tool.name for tool in listing.tools if tool.name not in own]
-    taken = {tool.name for tool in tx.tools.find(actor.organization_id, new)} if new else set()
     approve = services.mcp_options.approve
-    changes = mcp_tools.compare(server, stored, listing, taken, approve)
+    changes = _compare(tx, server, listing, approve)
     if not deletes:
         changes = structs.replace(changes, deleted=())
     if changes.deleted:
@@ -163,6 +158,14 @@ def _apply_listing(
     )
     _guard(tx, actor, [tool for tool in updated if tool.name in changes.guarded], now)
     return changes
+
+
+def _compare(tx: Transaction, server: McpServer, listing: Listing, approve: str) -> ToolChanges:
+    stored = tx.mcp_servers.tools(server.organization_id, server.id)
+    own = {tool.name for tool in stored}
+    new = [tool.name for tool in listing.tools if tool.name not in own]
+    taken = {tool.name for tool in tx.tools.find(server.organization_id, new)} if new else set()
+    return mcp_tools.compare(server, stored, listing, taken, approve)
 
 
 def _guard(tx: Transaction, actor: Actor, tools: list[Tool], now: datetime) -> None:
