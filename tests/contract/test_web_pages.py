@@ -291,6 +291,39 @@ async def test_compressed_pages_are_read_and_bombs_are_not(reader: Reader) -> No
     assert "compression 'br' is not supported" in unknown
 
 
+async def test_a_compressed_page_of_several_parts_is_read_whole(reader: Reader) -> None:
+    """As tools for logs and backups write it; padding may follow the last part."""
+    parts = gzip.compress(b"one ") + gzip.compress(b"two ") + gzip.compress(b"three")
+    many = gzip.compress(b"") * 100_000 + gzip.compress(b"end")
+    bomb = gzip.compress(bytes(MAX_BYTES)) + gzip.compress(b"x")
+    kind = {"Content_Type": "text/plain", "Content_Encoding": "gzip"}
+
+    assert await reader.show(parts, **kind) == "one two three"
+    assert await reader.show(parts + bytes(512), **kind) == "one two three"
+    assert await reader.show(many, **kind) == "end"
+    assert await reader.show(b"", **kind) == ""
+    assert f"larger than {MAX_BYTES} bytes" in await reader.problem(bomb, **kind)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_compressed_page_that_ends_early_is_no_page(reader: Reader, coding: str) -> None:
+    page = b"<p>" + b"one two three " * 1000
+    packed = gzip.compress(page) if coding == "gzip" else zlib.compress(page)
+    kind = {"Content-Type": "text/html", "Content-Encoding": coding}
+    reader.receiver.answers = [
+        *(CannedResponse(200, kind, packed[:end]) for end in (1, 20, len(packed) - 1)),
+        CannedResponse(200, kind, gzip.compress(b"<p>whole") + gzip.compress(b"part")[:-9]),
+        CannedResponse(200, kind, packed),
+    ]
+
+    for _ in range(4):
+        assert await reader.refusal(f"{reader.url}/page") == (
+            "Error fetching webpage: its compressed data ends early."
+        )
+    # Nothing of them was kept.
+    assert (await reader.read(f"{reader.url}/page")).startswith("one two three")
+
+
 async def test_a_page_that_arrives_drop_by_drop_ends_in_time(
     receiver: Receiver, plain_sandbox: Sandbox
 ) -> None:

@@ -18,6 +18,11 @@ from holdfast.ports.outgoing import Outgoing, OutgoingRequest, OutgoingResponse
 MAX_BYTES: Final = 10 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
 
+# 32: the header says which of them it is.
+_GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
+_GZIP_BEGINNING: Final = b"\x1f\x8b"
+# What follows a part is copied when it ends, and a body may have very many parts: so a piece is small.
+_PIECE_BYTES: Final = 4096
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _PRINTABLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
 _HEADERS: Final = {
@@ -105,15 +110,26 @@ async def _decompress(response: OutgoingResponse) -> bytes:
 
 
 def _inflate(body: bytes) -> bytes:
-    # 32: the header says whether it is gzip or zlib.
-    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        data = decoder.decompress(body, MAX_BYTES + 1)
-    except zlib.error as error:
-        raise ToolError(f"Error fetching webpage: it cannot be decompressed ({error}).") from None
-    if len(data) > MAX_BYTES:
-        raise ToolError(f"Error fetching webpage: it is larger than {MAX_BYTES} bytes.")
-    return data
+    """The data of zlib, or of all parts of gzip together."""
+    data, position = bytearray(), 0
+    decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+    while position < len(body):
+        if decoder.eof:
+            if not body.startswith(_GZIP_BEGINNING, position):
+                break  # padding
+            decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+        piece = body[position : position + _PIECE_BYTES]
+        try:
+            data += decoder.decompress(piece, MAX_BYTES + 1 - len(data))
+        except zlib.error as error:
+            why = f"it cannot be decompressed ({error})"
+            raise ToolError(f"Error fetching webpage: {why}.") from None
+        if len(data) > MAX_BYTES:
+            raise ToolError(f"Error fetching webpage: it is larger than {MAX_BYTES} bytes.")
+        position += len(piece) - len(decoder.unused_data)
+    if body and not decoder.eof:
+        raise ToolError("Error fetching webpage: its compressed data ends early.")
+    return bytes(data)
 
 
 def _host(url: str) -> str:
