@@ -45,15 +45,19 @@ class Clock:
 
 
 class Reader:
-    """The tool as one server has it. Only the name ``site.example`` may lead to this machine."""
+    """The tool as one server has it. Only what is ``allowed`` may lead to this machine."""
 
     def __init__(
-        self, receiver: Receiver, sandbox: Sandbox, *, seconds: float = WAIT_SECONDS
+        self,
+        receiver: Receiver,
+        sandbox: Sandbox,
+        *,
+        seconds: float = WAIT_SECONDS,
+        allowed: AllowedAddresses = AllowedAddresses(hosts=frozenset({SITE})),  # noqa: B008 - it is immutable
     ) -> None:
         self.receiver = receiver
         self.clock = Clock()
         self.options: dict[str, Any] = {}
-        allowed = AllowedAddresses(hosts=frozenset({SITE}))
         documents = SandboxedDocuments(sandbox, limits=SandboxLimits(), seconds=WAIT_SECONDS)
         self._services = SimpleNamespace(
             outgoing=GuardedOutgoing(allowed, Lookup(allowed, self._resolve)),
@@ -257,6 +261,69 @@ async def test_spaces_and_umlauts_of_an_address_are_encoded(reader: Reader) -> N
     await reader.read(f"  {reader.url}/Größe und mehr?q=ä#Teil ")
 
     assert reader.receiver.all_requests[0].target == "/Gr%C3%B6%C3%9Fe%20und%20mehr?q=%C3%A4"
+
+
+@pytest.mark.parametrize(
+    ("host", "encoded"),
+    [
+        ("münchen.example", "xn--mnchen-3ya.example"),
+        ("Straße.Example", "xn--strae-oqa.example"),
+        ("例え.テスト", "xn--r8jz45g.xn--zckzah"),
+        # What other notations mean is judged as if it had been written so.
+        ("ｓｉｔｅ。example", "site.example"),
+    ],
+)
+async def test_a_host_with_umlauts_is_asked_by_its_encoded_name(
+    receiver: Receiver, plain_sandbox: Sandbox, host: str, encoded: str
+) -> None:
+    """Also where a redirect leads to, in the bytes of UTF-8."""
+    reader = Reader(receiver, plain_sandbox, allowed=AllowedAddresses(hosts=frozenset({encoded})))
+    url = f"http://{host}:{receiver.port}"
+    reader.receiver.answers = [
+        CannedResponse(302, {"Location": f"{url}/über"}, b""),
+        CannedResponse(200, HTML, b"x"),
+    ]
+
+    assert await reader.read(f"{url}/straße") == "x\n"
+
+    asked = reader.receiver.all_requests
+    assert [one.headers["host"] for one in asked] == [f"{encoded}:{receiver.port}"] * 2
+    assert [one.target for one in asked] == ["/stra%C3%9Fe", "/%C3%BCber"]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://１２７．０．０．１/", "127.0.0.1 is not a public address"),
+        ("http://ｌｏｃａｌhost/", "localhost is not a public address"),
+        ("http://user@münchen.example/", "a name or a password in front of the host"),
+        ("http://ö..example/", "'ö..example' is not the name of a host"),
+        (f"http://{'ö' * 60}.example/", "is not the name of a host"),
+        ("http://ma℀b.example/", "Invalid URL scheme ''"),
+    ],
+)
+async def test_a_host_with_umlauts_obeys_the_same_rule(
+    reader: Reader, url: str, says: str
+) -> None:
+    assert says in await reader.refusal(url)
+    assert reader.receiver.all_requests == []
+
+
+@pytest.mark.parametrize("location", ["http://[x", "http://ö..example/", "http://ma℀b.example/"])
+async def test_a_redirect_to_what_is_no_address_is_a_sentence(
+    reader: Reader, location: str
+) -> None:
+    reader.receiver.answers = [CannedResponse(302, {"Location": location}, b"")]
+
+    assert (await reader.refusal(f"{reader.url}/start")).startswith("Error fetching webpage: ")
+
+
+async def test_half_a_surrogate_pair_in_an_address_is_replaced(reader: Reader) -> None:
+    reader.receiver.answers = [CannedResponse(200, HTML, b"x")]
+
+    await reader.read(f"{reader.url}/a\ud83d")
+
+    assert reader.receiver.all_requests[0].target == "/a%EF%BF%BD"
 
 
 @pytest.mark.parametrize("status", [204, 304, 401, 404, 500, 503])

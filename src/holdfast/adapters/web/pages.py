@@ -6,8 +6,9 @@ from typing import Final
 
 from holdfast.adapters.web.page_cache import MAX_AGE_SECONDS, PageCache
 from holdfast.adapters.web.page_text import read_page
+from holdfast.adapters.web.page_url import check_scheme, quote_url
 from holdfast.adapters.web.search import WebSearch
-from holdfast.adapters.web.site import check_scheme, fetch, quote_url
+from holdfast.adapters.web.site import fetch
 from holdfast.errors import CallerError, ToolError, Undeliverable
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Services
