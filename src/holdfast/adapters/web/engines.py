@@ -274,8 +274,10 @@ def build_exa_contents(url: str, key: str) -> EngineRequest:
 
 
 def read_exa_contents(answer: Json) -> str:
-    """The page, as V1 returned it. LookupError if Exa does not have it."""
+    """The page, as V1 returned it. LookupError if Exa does not have it, or not its text."""
     page = answer["results"][0]
+    if not isinstance(page["text"], str) or not page["text"].strip():
+        raise LookupError(page.get("url"))
     found = {
         "title": page.get("title"),
         "published_date": page.get("publishedDate"),
