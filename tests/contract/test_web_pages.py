@@ -36,6 +36,11 @@ SITE = "site.example"
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 
 
+def widen(text: str) -> str:
+    """The same in the wide letters of East Asia."""
+    return "".join(chr(ord(letter) + 0xFEE0) for letter in text)
+
+
 class Clock:
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -270,7 +275,7 @@ async def test_spaces_and_umlauts_of_an_address_are_encoded(reader: Reader) -> N
         ("Straße.Example", "xn--strae-oqa.example"),
         ("例え.テスト", "xn--r8jz45g.xn--zckzah"),
         # What other notations mean is judged as if it had been written so.
-        ("ｓｉｔｅ。example", "site.example"),
+        (widen("site.example"), "site.example"),
     ],
 )
 async def test_a_host_with_umlauts_is_asked_by_its_encoded_name(
@@ -294,17 +299,15 @@ async def test_a_host_with_umlauts_is_asked_by_its_encoded_name(
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://１２７．０．０．１/", "127.0.0.1 is not a public address"),
-        ("http://ｌｏｃａｌhost/", "localhost is not a public address"),
+        (f"http://{widen('127.0.0.1')}/", "127.0.0.1 is not a public address"),
+        (f"http://{widen('localhost')}/", "localhost is not a public address"),
         ("http://user@münchen.example/", "a name or a password in front of the host"),
         ("http://ö..example/", "'ö..example' is not the name of a host"),
         (f"http://{'ö' * 60}.example/", "is not the name of a host"),
         ("http://ma℀b.example/", "Invalid URL scheme ''"),
     ],
 )
-async def test_a_host_with_umlauts_obeys_the_same_rule(
-    reader: Reader, url: str, says: str
-) -> None:
+async def test_a_host_with_umlauts_obeys_the_same_rule(reader: Reader, url: str, says: str) -> None:
     assert says in await reader.refusal(url)
     assert reader.receiver.all_requests == []
 
@@ -561,6 +564,15 @@ async def test_a_page_that_exa_does_not_have_is_read_from_its_site(
     reader.receiver.answers = [answer, CannedResponse(200, HTML, b"from the site")]
 
     assert await reader.read(f"{reader.url}/page", EXA_API_KEY="own") == "from the site\n"
+
+
+async def test_a_page_is_read_without_exa_if_its_key_cannot_be_one(reader: Reader) -> None:
+    reader.receiver.answers = [CannedResponse(200, HTML, b"from the site")]
+
+    text = await reader.read(f"{reader.url}/page", EXA_API_KEY="top\nsecret")
+
+    assert text == "from the site\n"
+    assert [asked.target for asked in reader.receiver.all_requests] == ["/page"]
 
 
 async def test_exa_is_not_asked_for_what_may_not_be_fetched(reader: Reader) -> None:
