@@ -165,6 +165,21 @@ async def test_pages_of_other_kinds_are_read_too(
     assert await reader.show(body, Content_Type=media_type) == text
 
 
+@pytest.mark.parametrize("charset", ["utf-7", "unicode_escape", "raw_unicode_escape", "utf-16"])
+@pytest.mark.parametrize("kind", ["text/plain", "text/html"])
+async def test_a_page_has_no_halves_of_surrogate_pairs(
+    reader: Reader, charset: str, kind: str
+) -> None:
+    """What makes them are encodings that no browser knows; UTF-8 cannot store them."""
+    body = b"one +2AA- \\ud800 two"
+
+    text = await reader.show(body, Content_Type=f"{kind}; charset={charset}")
+    declared = await reader.show(b"<meta charset=%b>" % charset.encode() + body, Content_Type=kind)
+
+    assert text.strip() == body.decode()
+    assert declared.encode().endswith(body + (b"\n" if kind == "text/html" else b""))
+
+
 @pytest.mark.parametrize(
     ("body", "media_type", "says"),
     [

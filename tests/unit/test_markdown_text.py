@@ -1,11 +1,12 @@
 """Pages of the web as Markdown."""
 
 import io
+import itertools
 
 import pytest
 
 from holdfast.adapters.documents import markdown_text
-from holdfast.adapters.documents.plain_text import choose_encoding, find_codec
+from holdfast.adapters.documents.plain_text import choose_encoding, find_codec, read_text
 from holdfast.adapters.documents.text_output import TextOutput
 
 URL = "https://site.example/docs/page.html"
@@ -88,8 +89,33 @@ def test_the_encoding_is_the_one_that_can_be_meant(
 
 
 @pytest.mark.parametrize(
-    "name", ["zip", "bz2", "base64", "hex", "rot13", "idna", "", "\0", "x" * 9999]
+    "name",
+    [
+        *("zip", "bz2", "base64", "hex", "rot13", "idna", "", "\0", "x" * 9999),
+        # They are of text, but no browser knows them: a page could say in them what nobody else sees.
+        *("utf-7", "unicode_escape", "raw_unicode_escape", "hz", "iso-2022-kr", "cp037", "mbcs"),
+    ],
 )
-def test_what_is_no_encoding_of_text_is_not_used(name: str) -> None:
+def test_what_is_no_encoding_of_pages_is_not_used(name: str) -> None:
     assert find_codec(name) is None
     assert choose_encoding(b"text", name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("windows-1250", "windows-1252", "windows-1258", "cp1251", "iso-8859-2", "latin2", "l9"),
+        *("koi8-r", "koi8-u", "ibm866", "macintosh", "mac-cyrillic", "gb2312", "gbk", "gb18030"),
+        *("big5", "big5-hkscs", "euc-jp", "iso-2022-jp", "shift_jis", "sjis", "ms932"),
+        *("euc-kr", "ks_c_5601-1987", "tis-620", "iso-8859-11"),
+    ],
+)
+def test_the_encodings_of_pages_are_used_and_give_text_that_can_be_stored(name: str) -> None:
+    codec = find_codec(name)
+    assert codec is not None
+    every = bytes(range(256)) + bytes(
+        b for pair in itertools.product(range(128, 256), repeat=2) for b in pair
+    )
+    text = read_text(io.BytesIO(every), codec)
+
+    assert text.encode().decode() == text
