@@ -449,6 +449,48 @@ async def test_a_query_that_is_too_long_for_an_engine_is_explained(
     assert "error" not in await search.find(query="дом " * 50)
 
 
+ODD: Mapping[str, Any] = {
+    "searxng": {"url": "u", "title": "a\ud83d", "content": "b\ude00\0", "publishedDate": "\ud83d"},
+    "brave": {"url": "u", "title": "a\ud83d", "description": "b\ude00\0", "page_age": "\ud83d"},
+    "tavily": {"url": "u", "title": "a\ud83d", "content": "b\ude00\0", "published_date": "\ud83d"},
+    "exa": {"url": "u", "title": "a\ud83d", "highlights": ["b\ude00\0"], "publishedDate": "\ud83d"},
+}
+
+
+@pytest.mark.parametrize("engine", [*ODD])
+async def test_half_a_surrogate_pair_in_a_result_is_replaced(search: Search, engine: str) -> None:
+    """An engine that cuts a text may cut a pair in two. UTF-8 has no halves, so nobody could store or send them."""
+    found = {"results": [ODD[engine]]}
+    body = json.dumps({"web": found} if engine == "brave" else found)
+    search.configured = (engine,)
+    search.receiver.answers = [CannedResponse(body=body.encode())]
+
+    returned = await search.run(
+        query="q\ud83d", include_domains=[] if engine == "exa" else ["\ud83d"]
+    )
+
+    assert returned.text.encode().decode() == returned.text
+    shown = json.loads(returned.text)
+    assert shown["query"] == "q\ufffd"
+
+
+@pytest.mark.parametrize("engine", [*ODD])
+async def test_what_is_no_text_in_a_result_is_left_out(search: Search, engine: str) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+    page = {"url": "https://one.example/", **dict.fromkeys(("title", "author", "summary"), deep)}
+    page |= dict.fromkeys(("content", "description", "highlights", "publishedDate"), deep)
+    found = {"results": [page]}
+    body = json.dumps({"web": found} if engine == "brave" else found)
+    search.configured = (engine,)
+    search.receiver.answers = [CannedResponse(body=body.encode())]
+
+    assert (await search.find(query="q"))["results"] == [
+        {"title": None, "url": "https://one.example/", "published_date": None, "author": None}
+    ]
+
+
 async def test_a_searxng_that_does_not_allow_json_is_explained(search: Search) -> None:
     search.configured = ("searxng",)
     search.receiver.answers = [CannedResponse(403)]

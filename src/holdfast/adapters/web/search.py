@@ -73,7 +73,7 @@ class WebSearch:
 
     async def search(self, query: SearchQuery, secrets: Mapping[str, str]) -> str:
         """The results as JSON, with the filters that the engine could not apply. ToolError if there is no engine."""
-        chosen = self._choose(secrets)
+        query, chosen = query.clean(), self._choose(secrets)
         engine = chosen.engine
         try:
             request = engine.build(query, chosen.key)
