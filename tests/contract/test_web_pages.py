@@ -6,8 +6,9 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from ipaddress import ip_network
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,7 @@ from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.documents.sandboxed import SandboxedDocuments
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
-from holdfast.adapters.outgoing.lookup import Lookup
+from holdfast.adapters.outgoing.lookup import Lookup, Resolve
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.web import page_text
@@ -32,6 +33,9 @@ from holdfast.ports.services import Services
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 ORG = "org-1"
+# Public by the rule, but nobody has it: tests connect to this machine only.
+PUBLIC = "2e00::1"
+LOOPBACK = AllowedAddresses(networks=(ip_network("127.0.0.0/8"),))
 SITE = "site.example"
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 
@@ -58,14 +62,16 @@ class Reader:
         sandbox: Sandbox,
         *,
         seconds: float = WAIT_SECONDS,
+        resolve: Resolve | None = None,
         allowed: AllowedAddresses = AllowedAddresses(hosts=frozenset({SITE})),  # noqa: B008 - it is immutable
     ) -> None:
         self.receiver = receiver
         self.clock = Clock()
-        self.options: dict[str, Any] = {}
+        # What names resolve to, in turn; after that to this machine.
+        self.resolved: list[list[str]] = []
         documents = SandboxedDocuments(sandbox, limits=SandboxLimits(), seconds=WAIT_SECONDS)
         self._services = SimpleNamespace(
-            outgoing=GuardedOutgoing(allowed, Lookup(allowed, self._resolve)),
+            outgoing=GuardedOutgoing(allowed, Lookup(allowed, resolve or self._resolve)),
             clock=self.clock,
             documents=documents,
         )
@@ -73,9 +79,10 @@ class Reader:
         addresses = {"exa": f"{receiver.url}/exa"}
         self._pages = WebPages(WebSearch(SearchOptions(addresses=addresses)), max_seconds=seconds)
 
-    @staticmethod
-    def _resolve(host: str, port: int) -> Sequence[str]:
-        return ["169.254.169.254"] if host == "metadata.example" else ["127.0.0.1"]
+    def _resolve(self, host: str, _port: int) -> Sequence[str]:
+        if host == "metadata.example":
+            return ["169.254.169.254"]
+        return self.resolved.pop(0) if self.resolved else ["127.0.0.1"]
 
     @property
     def url(self) -> str:
@@ -543,6 +550,7 @@ async def test_exa_is_asked_first_if_there_is_a_key(reader: Reader) -> None:
     page = {"title": "T", "url": "u", "publishedDate": "2025-01-01", "author": "A", "text": "Text."}
     body = json.dumps({"results": [page]}).encode()
     reader.receiver.answers = [CannedResponse(200, {}, body)]
+    reader.resolved = [[PUBLIC, "2e00::2"]]
 
     text = await reader.read("https://public.example/", EXA_API_KEY="own")
 
@@ -574,11 +582,77 @@ async def test_exa_is_asked_first_if_there_is_a_key(reader: Reader) -> None:
     ],
 )
 async def test_a_page_that_exa_does_not_have_is_read_from_its_site(
-    reader: Reader, answer: CannedResponse
+    receiver: Receiver, plain_sandbox: Sandbox, answer: CannedResponse
 ) -> None:
-    reader.receiver.answers = [answer, CannedResponse(200, HTML, b"from the site")]
+    reader = Reader(receiver, plain_sandbox, allowed=LOOPBACK)
+    reader.resolved = [[PUBLIC]]
+    receiver.answers = [answer, CannedResponse(200, HTML, b"from the site")]
 
-    assert await reader.read(f"{reader.url}/page", EXA_API_KEY="own") == "from the site\n"
+    text = await reader.read(f"http://public.example:{receiver.port}/page", EXA_API_KEY="own")
+
+    assert text == "from the site\n"
+    assert [asked.target for asked in receiver.all_requests] == ["/exa/contents", "/page"]
+
+
+async def test_half_a_surrogate_pair_in_a_page_of_exa_is_replaced(reader: Reader) -> None:
+    reader.resolved = [[PUBLIC]]
+    page = rb'{"results": [{"title": "a\ud83d", "author": ["x"], "text": "b\ude00\u0000"}]}'
+    reader.receiver.answers = [CannedResponse(200, {}, page)]
+
+    text = await reader.read("https://public.example/", EXA_API_KEY="own")
+
+    assert json.loads(text.encode()) == {
+        "title": "a\ufffd",
+        "published_date": None,
+        "author": None,
+        "text": "b\ufffd",
+    }
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [["169.254.169.254"], ["10.0.0.1"], ["fd00::1"], ["::ffff:10.0.0.1"], [PUBLIC, "10.0.0.1"], []],
+    ids=str,
+)
+async def test_exa_hears_nothing_of_a_name_that_leads_into_a_private_network(
+    reader: Reader, addresses: list[str]
+) -> None:
+    """The path and the query of an inner address are nobody else's business."""
+    reader.resolved = [addresses]
+    reader.receiver.answers = [CannedResponse(200, {}, b'{"results": [{"text": "Text."}]}')]
+
+    with pytest.raises(ToolError, match="is not a public address"):
+        await reader.read("http://inner.example/reset?token=private", EXA_API_KEY="own")
+
+    assert reader.receiver.all_requests == []
+
+
+@pytest.mark.parametrize("host", [SITE, "127.0.0.1", "inner.example"])
+async def test_exa_hears_nothing_of_what_the_operator_allows(
+    receiver: Receiver, plain_sandbox: Sandbox, host: str
+) -> None:
+    """Even if the name has a public address where the server is."""
+    allowed = AllowedAddresses(hosts=frozenset({SITE}), networks=LOOPBACK.networks)
+    reader = Reader(receiver, plain_sandbox, allowed=allowed)
+    receiver.answers = [CannedResponse(200, HTML, b"inside")]
+
+    text = await reader.read(f"http://{host}:{receiver.port}/a?token=private", EXA_API_KEY="own")
+
+    assert text == "inside\n"
+    assert [asked.target for asked in receiver.all_requests] == ["/a?token=private"]
+
+
+async def test_exa_is_not_asked_for_a_name_that_nobody_knows(
+    receiver: Receiver, plain_sandbox: Sandbox
+) -> None:
+    def resolve(_host: str, _port: int) -> Sequence[str]:
+        raise OSError("unknown")
+
+    reader = Reader(receiver, plain_sandbox, resolve=resolve)
+
+    with pytest.raises(ToolError, match=r"The host inner\.example was not found"):
+        await reader.read("http://inner.example/?token=private", EXA_API_KEY="own")
+    assert receiver.all_requests == []
 
 
 async def test_a_page_is_read_without_exa_if_its_key_cannot_be_one(reader: Reader) -> None:

@@ -1,4 +1,5 @@
-"""Pages of the web for an agent: from the cache, from Exa if there is a key for it, else from their site."""
+"""Pages of the web for an agent: from the cache, from Exa if there is a key for it and the page is public, else from
+their site."""
 
 import asyncio
 from collections.abc import Mapping
@@ -56,8 +57,10 @@ class WebPages:
         self, services: Services, sandbox: Sandbox, url: str, secrets: Mapping[str, str]
     ) -> tuple[str, float]:
         """The text, and how long it may be kept."""
-        text = await self._search.find_page(url, secrets)
-        if text is not None:
-            return text, MAX_AGE_SECONDS
+        # Exa hears only of what it could find by itself.
+        if self._search.has_pages(secrets) and await services.outgoing.is_public(url):
+            text = await self._search.find_page(url, secrets)
+            if text is not None:
+                return text, MAX_AGE_SECONDS
         page = await fetch(services.outgoing, url, self._max_seconds)
         return await read_page(page, services.documents, sandbox), page.age_seconds
