@@ -27,7 +27,7 @@ from holdfast.adapters.web.search import SearchOptions, WebSearch
 from holdfast.adapters.web.site import MAX_BYTES, MAX_REDIRECTS
 from holdfast.core.addresses import AllowedAddresses
 from holdfast.errors import ToolError
-from holdfast.ports.sandbox import Sandbox, SandboxLimits
+from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxLimits, SandboxResult
 from holdfast.ports.services import Services
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -439,10 +439,34 @@ async def test_a_page_that_arrives_drop_by_drop_ends_in_time(
         receiver.port = server.sockets[0].getsockname()[1]
         reader = Reader(receiver, plain_sandbox, seconds=3)
 
-        assert "3 s." in await reader.refusal(f"{reader.url}/")
+        assert "longer than 3 s to arrive." in await reader.refusal(f"{reader.url}/")
         async with asyncio.timeout(WAIT_SECONDS):
             await has_begun.wait()
             await is_closed.wait()
+
+
+class BusySandbox:
+    """All its slots are taken for ever."""
+
+    async def run(self, _call: SandboxCall) -> SandboxResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None: ...
+
+
+async def test_waiting_for_the_sandbox_is_not_told_as_the_fault_of_the_site(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take longer than a page may take to arrive, but not for ever."""
+    monkeypatch.setattr(page_text, "MAX_EXTRACTION_SECONDS", 1.5)
+    monkeypatch.setattr(page_text, "MAX_WAIT_SECONDS", 1.5, raising=False)
+    reader = Reader(receiver, BusySandbox(), seconds=2)
+    receiver.answers = [CannedResponse(200, HTML, b"x")]
+
+    assert await reader.refusal(f"{reader.url}/") == (
+        "Error fetching webpage: it has arrived, but this server is too busy to read it. Try again later."
+    )
 
 
 async def test_cancelling_closes_the_request(reader: Reader) -> None:
