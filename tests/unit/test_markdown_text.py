@@ -52,6 +52,50 @@ def test_what_a_page_shows_is_written_as_markdown(page: str, text: str) -> None:
     assert convert(page) == text
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        # What was open before ends it, as in browsers.
+        ("<div><nav>menu<a href=x>y</a></div>text", "text\n"),
+        ("<header>a<nav><ul><li>menu</ul></header><p>text", "a\n\ntext\n"),
+        ("<li>a <button>press</li><li>b", "- a\n- b\n"),
+        ("<form><select><option>x</form>text", "text\n"),
+        ("<td><svg><path></td>text", "text\n"),
+        ("<p>a <object><p>b</p></p>c</object>d", "a d\n"),
+        ("<div>a</div><nav>menu</div>menu</nav>text", "a\ntext\n"),
+        ("<br>a<nav>menu</br>menu</nav>b", "ab\n"),
+        # So do the parts of a page that are not in a menu.
+        ("<nav>menu<main>text", "text\n"),
+        ("<dialog>cookies<article>text</article>", "text\n"),
+        ("<body><canvas>x</body>text", "text\n"),
+        # A button ends the one before.
+        ("<button>a<button>b</button>text", "text\n"),
+        ("<select><option>a<select><option>b</select>text", "text\n"),
+        # Menus may be nested.
+        ("<nav>a<nav>b</nav>c</nav>text", "text\n"),
+        ("<nav>a<div>b</div>c</nav>text", "text\n"),
+        # These hold no elements in a browser, or none that it shows.
+        ("<div><script>a</div><main>b</script>text", "text\n"),
+        ("<div><textarea>a</div><main>b</textarea>text", "text\n"),
+        ("<div><template>a</div><article>b</article></template>text", "text\n"),
+        ("<nav/>menu<svg/>text", "menutext\n"),
+    ],
+)  # fmt: skip
+def test_what_is_not_shown_ends_where_browsers_end_it(page: str, text: str) -> None:
+    assert convert(page) == text
+
+
+@pytest.mark.parametrize("tag", ["nav", "button", "dialog", "script", "textarea"])
+def test_a_hidden_element_that_does_not_end_is_told(tag: str) -> None:
+    written = io.BytesIO()
+    page = io.BytesIO(f"<p>text<{tag}>menu<p>more".encode())
+
+    problem = markdown_text.read(page, TextOutput(written), None, URL)
+
+    assert problem == f"The page does not end its element <{tag}>, whose text is not shown."
+    assert written.getvalue() == b"text\n"
+
+
 def test_a_page_without_text_says_why() -> None:
     written = io.BytesIO()
     page = io.BytesIO(b"<html><script>build()</script><div id=app></div>")
