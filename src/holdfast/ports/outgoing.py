@@ -32,6 +32,11 @@ class Outgoing(Protocol):
         be refused by ``send``, because its host name is resolved only then."""
         ...
 
+    async def is_public(self, url: str) -> bool:
+        """Whether somebody else could get the same from the URL: all addresses of its host are public, and the operator
+        does not name it among those that are allowed besides. Raises as ``check`` does."""
+        ...
+
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         """Send one request and return the response.
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.outgoing.lookup import Lookup
-from holdfast.core.addresses import AllowedAddresses, parse_destination
+from holdfast.core.addresses import AllowedAddresses, is_named, is_public, parse_destination
 from holdfast.errors import Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
@@ -20,6 +20,16 @@ class GuardedOutgoing:
 
     def check(self, url: str) -> None:
         parse_destination(url, self._allowed)
+
+    async def is_public(self, url: str) -> bool:
+        to = parse_destination(url, self._allowed)
+        if is_named(to.host, self._allowed):
+            return False
+        try:
+            found = await self._lookup.find_all_addresses(to.host, to.port)
+        except Undeliverable:
+            return False
+        return bool(found) and all(map(is_public, found))
 
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         to = parse_destination(request.url, self._allowed)
