@@ -201,6 +201,14 @@ async def test_the_encoding_that_a_page_declares_counts_if_it_can_be(
     assert (await read(plain_documents, folder, page, "a.html")).text == f"{word}\n"
 
 
+async def test_a_picture_that_does_not_end_hides_no_more_than_its_element(
+    plain_documents: Documents, folder: Path
+) -> None:
+    page = b"<p>one<div><svg><path></div>two<svg><title>x<main>three<svg>x</svg><li>four"
+    extracted = await read(plain_documents, folder, page, "a.html")
+    assert extracted.text == "one\ntwo\n\nthree\n- four\n"
+
+
 async def test_the_text_of_an_empty_file_is_empty_whatever_it_is_called(
     plain_documents: Documents, folder: Path
 ) -> None:

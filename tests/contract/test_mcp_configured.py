@@ -86,7 +86,8 @@ async def test_a_name_of_the_api_is_left_to_it(
     services: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
     form = McpServerForm(name="site", server_url="https://example.com/mcp")
-    mine = await mcp_servers.create(services, ACTOR, form)
+    created = await mcp_servers.create(services, ACTOR, form)
+    mine = await mcp_servers.retrieve(services, ACTOR, created.id)
     assert [row.name for row in await synchronise(services, PROGRAM, SITE)] == ["files"]
     assert await mcp_servers.retrieve(services, ACTOR, mine.id) == mine
     warned = [record for record in caplog.records if record.msg == "mcp.configured_name_taken"]

@@ -1,6 +1,7 @@
 """Agents, tools and blocks, and the links between them."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -408,3 +409,32 @@ async def test_the_agents_that_have_a_tool_and_name_it_are_found(
     found = await any_store.write(lambda tx: tx.agents.lock_holders(tool.id, naming="a_b"))
     assert list(found) == sorted(holders, key=lambda agent: agent.id)
     assert await any_store.write(lambda tx: tx.agents.lock_holders("tool-x", naming="a_b")) == []
+
+
+async def test_changes_of_one_agent_at_the_same_moment_are_all_kept(
+    any_store: Store, make: Make
+) -> None:
+    """Each writer saves the whole agent, so it must have read what the others have saved."""
+    agent = make.agent(metadata={})
+    await add(any_store, agent)
+
+    def change(key: str) -> Callable[[Transaction], None]:
+        def work(tx: Transaction) -> None:
+            if key == "even":
+                (found,) = tx.agents.find_for_update(ORG, [agent.id])
+            else:
+                found = tx.agents.get_for_update(ORG, agent.id)
+            counts = found.metadata or {}
+            changed = {**counts, key: counts.get(key, 0) + 1}
+            tx.agents.save(msgspec.structs.replace(found, metadata=changed))
+
+        return work
+
+    work = [change("even" if number % 2 else "odd") for number in range(40)]
+    await asyncio.gather(*(any_store.write(one) for one in work))
+
+    stored = await any_store.read(lambda tx: tx.agents.get(ORG, agent.id))
+    assert stored.metadata == {"even": 20, "odd": 20}
+    with pytest.raises(NotFound):
+        await any_store.write(lambda tx: tx.agents.get_for_update("org-x", agent.id))
+    assert await any_store.write(lambda tx: tx.agents.find_for_update("org-x", [agent.id])) == []

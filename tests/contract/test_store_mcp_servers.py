@@ -1,5 +1,6 @@
 """MCP servers in the store: one per name, with encrypted secrets, and with their tools."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -210,3 +211,18 @@ async def test_the_agents_that_have_tools_are_found(any_store: Store) -> None:
     assert await find(1, 2) == {FIRST_AGENT: [tool(2).id, tool(1).id]}
     assert await find(1, 3) == {FIRST_AGENT: [tool(1).id], SECOND_AGENT: [tool(3).id]}
     assert await find() == {}
+
+
+async def test_changes_of_one_server_at_the_same_moment_are_all_kept(any_store: Store) -> None:
+    stored = server()
+    await any_store.write(lambda tx: tx.mcp_servers.add(stored))
+
+    def work(tx: Transaction) -> None:
+        found = tx.mcp_servers.get_for_update(ORG, stored.id)
+        tx.mcp_servers.save(replace(found, listings=found.listings + 1))
+
+    await asyncio.gather(*(any_store.write(work) for _ in range(20)))
+
+    assert (await any_store.read(lambda tx: tx.mcp_servers.get(ORG, stored.id))).listings == 20
+    with pytest.raises(NotFound, match="MCPServer not found"):
+        await any_store.write(lambda tx: tx.mcp_servers.get_for_update("org-x", stored.id))

@@ -6,8 +6,9 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from ipaddress import ip_network
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,7 @@ from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.documents.sandboxed import SandboxedDocuments
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
-from holdfast.adapters.outgoing.lookup import Lookup
+from holdfast.adapters.outgoing.lookup import Lookup, Resolve
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.web import page_text
@@ -26,14 +27,22 @@ from holdfast.adapters.web.search import SearchOptions, WebSearch
 from holdfast.adapters.web.site import MAX_BYTES, MAX_REDIRECTS
 from holdfast.core.addresses import AllowedAddresses
 from holdfast.errors import ToolError
-from holdfast.ports.sandbox import Sandbox, SandboxLimits
+from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxLimits, SandboxResult
 from holdfast.ports.services import Services
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 ORG = "org-1"
+# Public by the rule, but nobody has it: tests connect to this machine only.
+PUBLIC = "2e00::1"
+LOOPBACK = AllowedAddresses(networks=(ip_network("127.0.0.0/8"),))
 SITE = "site.example"
 HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+def widen(text: str) -> str:
+    """The same in the wide letters of East Asia."""
+    return "".join(chr(ord(letter) + 0xFEE0) for letter in text)
 
 
 class Clock:
@@ -45,18 +54,24 @@ class Clock:
 
 
 class Reader:
-    """The tool as one server has it. Only the name ``site.example`` may lead to this machine."""
+    """The tool as one server has it. Only what is ``allowed`` may lead to this machine."""
 
     def __init__(
-        self, receiver: Receiver, sandbox: Sandbox, *, seconds: float = WAIT_SECONDS
+        self,
+        receiver: Receiver,
+        sandbox: Sandbox,
+        *,
+        seconds: float = WAIT_SECONDS,
+        resolve: Resolve | None = None,
+        allowed: AllowedAddresses = AllowedAddresses(hosts=frozenset({SITE})),  # noqa: B008 - it is immutable
     ) -> None:
         self.receiver = receiver
         self.clock = Clock()
-        self.options: dict[str, Any] = {}
-        allowed = AllowedAddresses(hosts=frozenset({SITE}))
+        # What names resolve to, in turn; after that to this machine.
+        self.resolved: list[list[str]] = []
         documents = SandboxedDocuments(sandbox, limits=SandboxLimits(), seconds=WAIT_SECONDS)
         self._services = SimpleNamespace(
-            outgoing=GuardedOutgoing(allowed, Lookup(allowed, self._resolve)),
+            outgoing=GuardedOutgoing(allowed, Lookup(allowed, resolve or self._resolve)),
             clock=self.clock,
             documents=documents,
         )
@@ -64,9 +79,10 @@ class Reader:
         addresses = {"exa": f"{receiver.url}/exa"}
         self._pages = WebPages(WebSearch(SearchOptions(addresses=addresses)), max_seconds=seconds)
 
-    @staticmethod
-    def _resolve(host: str, port: int) -> Sequence[str]:
-        return ["169.254.169.254"] if host == "metadata.example" else ["127.0.0.1"]
+    def _resolve(self, host: str, _port: int) -> Sequence[str]:
+        if host == "metadata.example":
+            return ["169.254.169.254"]
+        return self.resolved.pop(0) if self.resolved else ["127.0.0.1"]
 
     @property
     def url(self) -> str:
@@ -154,6 +170,21 @@ async def test_pages_of_other_kinds_are_read_too(
     reader: Reader, body: bytes, media_type: str, text: str
 ) -> None:
     assert await reader.show(body, Content_Type=media_type) == text
+
+
+@pytest.mark.parametrize("charset", ["utf-7", "unicode_escape", "raw_unicode_escape", "utf-16"])
+@pytest.mark.parametrize("kind", ["text/plain", "text/html"])
+async def test_a_page_has_no_halves_of_surrogate_pairs(
+    reader: Reader, charset: str, kind: str
+) -> None:
+    """What makes them are encodings that no browser knows; UTF-8 cannot store them."""
+    body = b"one +2AA- \\ud800 two"
+
+    text = await reader.show(body, Content_Type=f"{kind}; charset={charset}")
+    declared = await reader.show(b"<meta charset=%b>" % charset.encode() + body, Content_Type=kind)
+
+    assert text.strip() == body.decode()
+    assert declared.encode().endswith(body + (b"\n" if kind == "text/html" else b""))
 
 
 @pytest.mark.parametrize(
@@ -259,6 +290,67 @@ async def test_spaces_and_umlauts_of_an_address_are_encoded(reader: Reader) -> N
     assert reader.receiver.all_requests[0].target == "/Gr%C3%B6%C3%9Fe%20und%20mehr?q=%C3%A4"
 
 
+@pytest.mark.parametrize(
+    ("host", "encoded"),
+    [
+        ("münchen.example", "xn--mnchen-3ya.example"),
+        ("Straße.Example", "xn--strae-oqa.example"),
+        ("例え.テスト", "xn--r8jz45g.xn--zckzah"),
+        # What other notations mean is judged as if it had been written so.
+        (widen("site.example"), "site.example"),
+    ],
+)
+async def test_a_host_with_umlauts_is_asked_by_its_encoded_name(
+    receiver: Receiver, plain_sandbox: Sandbox, host: str, encoded: str
+) -> None:
+    """Also where a redirect leads to, in the bytes of UTF-8."""
+    reader = Reader(receiver, plain_sandbox, allowed=AllowedAddresses(hosts=frozenset({encoded})))
+    url = f"http://{host}:{receiver.port}"
+    reader.receiver.answers = [
+        CannedResponse(302, {"Location": f"{url}/über"}, b""),
+        CannedResponse(200, HTML, b"x"),
+    ]
+
+    assert await reader.read(f"{url}/straße") == "x\n"
+
+    asked = reader.receiver.all_requests
+    assert [one.headers["host"] for one in asked] == [f"{encoded}:{receiver.port}"] * 2
+    assert [one.target for one in asked] == ["/stra%C3%9Fe", "/%C3%BCber"]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (f"http://{widen('127.0.0.1')}/", "127.0.0.1 is not a public address"),
+        (f"http://{widen('localhost')}/", "localhost is not a public address"),
+        ("http://user@münchen.example/", "a name or a password in front of the host"),
+        ("http://ö..example/", "'ö..example' is not the name of a host"),
+        (f"http://{'ö' * 60}.example/", "is not the name of a host"),
+        ("http://ma℀b.example/", "Invalid URL scheme ''"),
+    ],
+)
+async def test_a_host_with_umlauts_obeys_the_same_rule(reader: Reader, url: str, says: str) -> None:
+    assert says in await reader.refusal(url)
+    assert reader.receiver.all_requests == []
+
+
+@pytest.mark.parametrize("location", ["http://[x", "http://ö..example/", "http://ma℀b.example/"])
+async def test_a_redirect_to_what_is_no_address_is_a_sentence(
+    reader: Reader, location: str
+) -> None:
+    reader.receiver.answers = [CannedResponse(302, {"Location": location}, b"")]
+
+    assert (await reader.refusal(f"{reader.url}/start")).startswith("Error fetching webpage: ")
+
+
+async def test_half_a_surrogate_pair_in_an_address_is_replaced(reader: Reader) -> None:
+    reader.receiver.answers = [CannedResponse(200, HTML, b"x")]
+
+    await reader.read(f"{reader.url}/a\ud83d")
+
+    assert reader.receiver.all_requests[0].target == "/a%EF%BF%BD"
+
+
 @pytest.mark.parametrize("status", [204, 304, 401, 404, 500, 503])
 async def test_a_site_that_has_no_page_is_quoted(reader: Reader, status: int) -> None:
     reader.receiver.answers = [CannedResponse(status, {}, b"")]
@@ -291,6 +383,39 @@ async def test_compressed_pages_are_read_and_bombs_are_not(reader: Reader) -> No
     assert "compression 'br' is not supported" in unknown
 
 
+async def test_a_compressed_page_of_several_parts_is_read_whole(reader: Reader) -> None:
+    """As tools for logs and backups write it; padding may follow the last part."""
+    parts = gzip.compress(b"one ") + gzip.compress(b"two ") + gzip.compress(b"three")
+    many = gzip.compress(b"") * 100_000 + gzip.compress(b"end")
+    bomb = gzip.compress(bytes(MAX_BYTES)) + gzip.compress(b"x")
+    kind = {"Content_Type": "text/plain", "Content_Encoding": "gzip"}
+
+    assert await reader.show(parts, **kind) == "one two three"
+    assert await reader.show(parts + bytes(512), **kind) == "one two three"
+    assert await reader.show(many, **kind) == "end"
+    assert await reader.show(b"", **kind) == ""
+    assert f"larger than {MAX_BYTES} bytes" in await reader.problem(bomb, **kind)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_compressed_page_that_ends_early_is_no_page(reader: Reader, coding: str) -> None:
+    page = b"<p>" + b"one two three " * 1000
+    packed = gzip.compress(page) if coding == "gzip" else zlib.compress(page)
+    kind = {"Content-Type": "text/html", "Content-Encoding": coding}
+    reader.receiver.answers = [
+        *(CannedResponse(200, kind, packed[:end]) for end in (1, 20, len(packed) - 1)),
+        CannedResponse(200, kind, gzip.compress(b"<p>whole") + gzip.compress(b"part")[:-9]),
+        CannedResponse(200, kind, packed),
+    ]
+
+    for _ in range(4):
+        assert await reader.refusal(f"{reader.url}/page") == (
+            "Error fetching webpage: its compressed data ends early."
+        )
+    # Nothing of them was kept.
+    assert (await reader.read(f"{reader.url}/page")).startswith("one two three")
+
+
 async def test_a_page_that_arrives_drop_by_drop_ends_in_time(
     receiver: Receiver, plain_sandbox: Sandbox
 ) -> None:
@@ -314,10 +439,34 @@ async def test_a_page_that_arrives_drop_by_drop_ends_in_time(
         receiver.port = server.sockets[0].getsockname()[1]
         reader = Reader(receiver, plain_sandbox, seconds=3)
 
-        assert "3 s." in await reader.refusal(f"{reader.url}/")
+        assert "longer than 3 s to arrive." in await reader.refusal(f"{reader.url}/")
         async with asyncio.timeout(WAIT_SECONDS):
             await has_begun.wait()
             await is_closed.wait()
+
+
+class BusySandbox:
+    """All its slots are taken for ever."""
+
+    async def run(self, _call: SandboxCall) -> SandboxResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None: ...
+
+
+async def test_waiting_for_the_sandbox_is_not_told_as_the_fault_of_the_site(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take longer than a page may take to arrive, but not for ever."""
+    monkeypatch.setattr(page_text, "MAX_EXTRACTION_SECONDS", 1.5)
+    monkeypatch.setattr(page_text, "MAX_WAIT_SECONDS", 1.5, raising=False)
+    reader = Reader(receiver, BusySandbox(), seconds=2)
+    receiver.answers = [CannedResponse(200, HTML, b"x")]
+
+    assert await reader.refusal(f"{reader.url}/") == (
+        "Error fetching webpage: it has arrived, but this server is too busy to read it. Try again later."
+    )
 
 
 async def test_cancelling_closes_the_request(reader: Reader) -> None:
@@ -425,6 +574,7 @@ async def test_exa_is_asked_first_if_there_is_a_key(reader: Reader) -> None:
     page = {"title": "T", "url": "u", "publishedDate": "2025-01-01", "author": "A", "text": "Text."}
     body = json.dumps({"results": [page]}).encode()
     reader.receiver.answers = [CannedResponse(200, {}, body)]
+    reader.resolved = [[PUBLIC, "2e00::2"]]
 
     text = await reader.read("https://public.example/", EXA_API_KEY="own")
 
@@ -448,16 +598,94 @@ async def test_exa_is_asked_first_if_there_is_a_key(reader: Reader) -> None:
         CannedResponse(500, {}, b"broken"),
         CannedResponse(200, {}, b'{"results": []}'),
         CannedResponse(200, {}, b'{"results": [{"title": "T"}]}'),
+        CannedResponse(200, {}, b'{"results": [{"title": "T", "text": null}]}'),
+        CannedResponse(200, {}, b'{"results": [{"title": "T", "text": " \\n"}]}'),
+        CannedResponse(200, {}, b'{"results": [{"title": "T", "text": ["x"]}]}'),
         CannedResponse(200, {}, b"null"),
         CannedResponse(200, {}, b"<html>"),
     ],
 )
 async def test_a_page_that_exa_does_not_have_is_read_from_its_site(
-    reader: Reader, answer: CannedResponse
+    receiver: Receiver, plain_sandbox: Sandbox, answer: CannedResponse
 ) -> None:
-    reader.receiver.answers = [answer, CannedResponse(200, HTML, b"from the site")]
+    reader = Reader(receiver, plain_sandbox, allowed=LOOPBACK)
+    reader.resolved = [[PUBLIC]]
+    receiver.answers = [answer, CannedResponse(200, HTML, b"from the site")]
 
-    assert await reader.read(f"{reader.url}/page", EXA_API_KEY="own") == "from the site\n"
+    text = await reader.read(f"http://public.example:{receiver.port}/page", EXA_API_KEY="own")
+
+    assert text == "from the site\n"
+    assert [asked.target for asked in receiver.all_requests] == ["/exa/contents", "/page"]
+
+
+async def test_half_a_surrogate_pair_in_a_page_of_exa_is_replaced(reader: Reader) -> None:
+    reader.resolved = [[PUBLIC]]
+    page = rb'{"results": [{"title": "a\ud83d", "author": ["x"], "text": "b\ude00\u0000"}]}'
+    reader.receiver.answers = [CannedResponse(200, {}, page)]
+
+    text = await reader.read("https://public.example/", EXA_API_KEY="own")
+
+    assert json.loads(text.encode()) == {
+        "title": "a\ufffd",
+        "published_date": None,
+        "author": None,
+        "text": "b\ufffd",
+    }
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [["169.254.169.254"], ["10.0.0.1"], ["fd00::1"], ["::ffff:10.0.0.1"], [PUBLIC, "10.0.0.1"], []],
+    ids=str,
+)
+async def test_exa_hears_nothing_of_a_name_that_leads_into_a_private_network(
+    reader: Reader, addresses: list[str]
+) -> None:
+    """The path and the query of an inner address are nobody else's business."""
+    reader.resolved = [addresses]
+    reader.receiver.answers = [CannedResponse(200, {}, b'{"results": [{"text": "Text."}]}')]
+
+    with pytest.raises(ToolError, match="is not a public address"):
+        await reader.read("http://inner.example/reset?token=private", EXA_API_KEY="own")
+
+    assert reader.receiver.all_requests == []
+
+
+@pytest.mark.parametrize("host", [SITE, "127.0.0.1", "inner.example"])
+async def test_exa_hears_nothing_of_what_the_operator_allows(
+    receiver: Receiver, plain_sandbox: Sandbox, host: str
+) -> None:
+    """Even if the name has a public address where the server is."""
+    allowed = AllowedAddresses(hosts=frozenset({SITE}), networks=LOOPBACK.networks)
+    reader = Reader(receiver, plain_sandbox, allowed=allowed)
+    receiver.answers = [CannedResponse(200, HTML, b"inside")]
+
+    text = await reader.read(f"http://{host}:{receiver.port}/a?token=private", EXA_API_KEY="own")
+
+    assert text == "inside\n"
+    assert [asked.target for asked in receiver.all_requests] == ["/a?token=private"]
+
+
+async def test_exa_is_not_asked_for_a_name_that_nobody_knows(
+    receiver: Receiver, plain_sandbox: Sandbox
+) -> None:
+    def resolve(_host: str, _port: int) -> Sequence[str]:
+        raise OSError("unknown")
+
+    reader = Reader(receiver, plain_sandbox, resolve=resolve)
+
+    with pytest.raises(ToolError, match=r"The host inner\.example was not found"):
+        await reader.read("http://inner.example/?token=private", EXA_API_KEY="own")
+    assert receiver.all_requests == []
+
+
+async def test_a_page_is_read_without_exa_if_its_key_cannot_be_one(reader: Reader) -> None:
+    reader.receiver.answers = [CannedResponse(200, HTML, b"from the site")]
+
+    text = await reader.read(f"{reader.url}/page", EXA_API_KEY="top\nsecret")
+
+    assert text == "from the site\n"
+    assert [asked.target for asked in reader.receiver.all_requests] == ["/page"]
 
 
 async def test_exa_is_not_asked_for_what_may_not_be_fetched(reader: Reader) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -405,6 +406,89 @@ async def test_an_engine_that_fails_is_a_result_that_says_so(
     assert found["error"].startswith("Search failed: ")
     assert says in found["error"]
     assert KEY not in found["error"] + caplog.text
+
+
+@pytest.mark.parametrize("name", [*KEY_NAMES.values()])
+@pytest.mark.parametrize(
+    "key", ["top\nsecret", "top\tsecret", "top secret", "töpsecret", "top\x7f"]
+)
+async def test_what_cannot_be_a_key_is_not_shown_and_not_sent(
+    search: Search, name: str, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    returned = await search.run({name: key}, query="q")
+
+    assert returned.outcome is Outcome.FAILED
+    assert returned.text.startswith(f"{name} ")
+    assert not {"top", "töp", "secret"} & set(re.findall(r"\w+", returned.text + caplog.text))
+    assert search.receiver.all_requests == []
+
+
+async def test_white_space_around_a_key_does_not_count(search: Search) -> None:
+    search.receiver.answers = [answer("exa")]
+
+    await search.find({"EXA_API_KEY": " own\n"}, query="q")
+
+    assert (await search.receiver.next_request()).headers["x-api-key"] == "own"
+
+
+@pytest.mark.parametrize("engine", ["searxng", "brave"])
+async def test_a_query_that_is_too_long_for_an_engine_is_explained(
+    search: Search, engine: str
+) -> None:
+    search.configured = (engine,)
+    search.receiver.answers = [answer(engine)]
+
+    for query in ("дом " * 120, "x" * 2100):
+        error = (await search.find(query=query))["error"]
+        assert error.startswith(f"Search failed: the query is too long for {engine}: ")
+        assert "at most 2048 characters" in error
+        assert "address" not in error
+    assert search.receiver.all_requests == []
+    assert "error" not in await search.find(query="дом " * 50)
+
+
+ODD: Mapping[str, Any] = {
+    "searxng": {"url": "u", "title": "a\ud83d", "content": "b\ude00\0", "publishedDate": "\ud83d"},
+    "brave": {"url": "u", "title": "a\ud83d", "description": "b\ude00\0", "page_age": "\ud83d"},
+    "tavily": {"url": "u", "title": "a\ud83d", "content": "b\ude00\0", "published_date": "\ud83d"},
+    "exa": {"url": "u", "title": "a\ud83d", "highlights": ["b\ude00\0"], "publishedDate": "\ud83d"},
+}
+
+
+@pytest.mark.parametrize("engine", [*ODD])
+async def test_half_a_surrogate_pair_in_a_result_is_replaced(search: Search, engine: str) -> None:
+    """An engine that cuts a text may cut a pair in two. UTF-8 has no halves, so nobody could store or send them."""
+    found = {"results": [ODD[engine]]}
+    body = json.dumps({"web": found} if engine == "brave" else found)
+    search.configured = (engine,)
+    search.receiver.answers = [CannedResponse(body=body.encode())]
+
+    returned = await search.run(
+        query="q\ud83d", include_domains=[] if engine == "exa" else ["\ud83d"]
+    )
+
+    assert returned.text.encode().decode() == returned.text
+    shown = json.loads(returned.text)
+    assert shown["query"] == "q\ufffd"
+
+
+@pytest.mark.parametrize("engine", [*ODD])
+async def test_what_is_no_text_in_a_result_is_left_out(search: Search, engine: str) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+    page = {"url": "https://one.example/", **dict.fromkeys(("title", "author", "summary"), deep)}
+    page |= dict.fromkeys(("content", "description", "highlights", "publishedDate"), deep)
+    found = {"results": [page]}
+    body = json.dumps({"web": found} if engine == "brave" else found)
+    search.configured = (engine,)
+    search.receiver.answers = [CannedResponse(body=body.encode())]
+
+    assert (await search.find(query="q"))["results"] == [
+        {"title": None, "url": "https://one.example/", "published_date": None, "author": None}
+    ]
 
 
 async def test_a_searxng_that_does_not_allow_json_is_explained(search: Search) -> None:

@@ -44,8 +44,10 @@ class ScriptedMcp:
 
     async def list_tools(self, endpoint: Endpoint) -> Sequence[RemoteTool]:
         self.listed.append(endpoint)
+        # Those that the server has when it is asked.
+        tools = self.tools.get(endpoint.server_name, ())
         await self._wait()
-        return self.tools.get(endpoint.server_name, ())
+        return tools
 
     async def call(
         self,

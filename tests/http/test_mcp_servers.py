@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from httpx import AsyncClient, Response
 from tests.doubles.mcp import ScriptedMcp
 from tests.support.http_app import use_app
+from tests.support.rig import WAIT_SECONDS
 
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.mcp_servers import MASK, McpServer, RemoteTool, Transport
@@ -81,6 +82,7 @@ async def test_answers_have_every_field_of_the_type_and_no_other(client: AsyncCl
         "auth_header": None,
         "auth_token": None,
         "custom_headers": None,
+        "is_configured": False,
     }
     assert program == {
         "mcp_server_type": "stdio",
@@ -89,6 +91,7 @@ async def test_answers_have_every_field_of_the_type_and_no_other(client: AsyncCl
         "command": "run",
         "args": ["a b"],
         "env": None,
+        "is_configured": False,
     }
     assert (await client.get("/v1/mcp-servers/")).json() == [over_http, program]
     assert (await client.get(f"/v1/mcp-servers/{program['id']}")).json() == program
@@ -655,6 +658,7 @@ async def test_servers_of_the_operator_are_used_and_not_changed(
 
     shown = {item["server_name"]: item for item in (await client.get("/v1/mcp-servers/")).json()}
     assert "hidden" not in str(shown)
+    assert all(server["is_configured"] for server in shown.values())
     assert shown["files"]["args"] == [MASK, MASK]
     assert shown["search"]["server_url"] == f"https://mcp.example/{MASK}"
     assert shown["plain"]["server_url"] == "http://127.0.0.1:9/sse"
@@ -664,6 +668,7 @@ async def test_servers_of_the_operator_are_used_and_not_changed(
         changed = await update(client, server_id, custom_headers={"X-Key": "mine"})
         assert changed.status_code == 400
         assert "HOLDFAST_MCP_CONFIG" in changed.json()["detail"]
+        assert ("can be deleted" in changed.json()["detail"]) is (name == "gone")
         refreshed = await client.patch(f"/v1/mcp-servers/{server_id}/refresh")
         assert refreshed.status_code == (404 if name == "gone" else 200)
         deleted = await client.delete(f"/v1/mcp-servers/{server_id}")
@@ -804,3 +809,37 @@ async def test_refreshes_at_the_same_moment_store_each_tool_once(
     assert [answer.status_code for answer in answers] == [200] * 5
     assert sorted(len(answer.json()["added"]) for answer in answers) == [0, 0, 0, 0, 50]
     assert len((await client.get(f"/v1/mcp-servers/{stored}/tools")).json()) == 50
+
+
+async def test_a_list_that_is_older_than_the_stored_tools_is_not_stored(
+    client: AsyncClient, mcp: ScriptedMcp, stored: str
+) -> None:
+    mcp.tools["weather"] = [RemoteTool(name="a")]
+    gate = mcp.gate = asyncio.Event()
+    mcp.asked = asyncio.Event()
+    slow = asyncio.create_task(client.patch(f"/v1/mcp-servers/{stored}/refresh"))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await mcp.asked.wait()
+    mcp.gate = asyncio.Event()
+    mcp.gate.set()
+    mcp.tools["weather"] = [RemoteTool(name="a"), RemoteTool(name="b")]
+    fast = (await client.patch(f"/v1/mcp-servers/{stored}/refresh")).json()
+    gate.set()
+
+    assert fast["added"] == ["a", "b"]
+    assert (await slow).json() == {"deleted": [], "updated": [], "added": []}
+    tools = (await client.get(f"/v1/mcp-servers/{stored}/tools")).json()
+    assert [tool["name"] for tool in tools] == ["a", "b"]
+
+
+async def test_connecting_adds_tools_and_deletes_none(
+    client: AsyncClient, mcp: ScriptedMcp, stored: str
+) -> None:
+    """Whoever connects may be allowed less at the server than those whose agents have its tools."""
+    mcp.tools["weather"] = [RemoteTool(name="a"), RemoteTool(name="b")]
+    await client.patch(f"/v1/mcp-servers/{stored}/refresh")
+    mcp.tools["weather"] = [RemoteTool(name="b"), RemoteTool(name="c")]
+
+    assert '"success"' in (await client.get(f"/v1/mcp-servers/connect/{stored}")).text
+    tools = (await client.get(f"/v1/mcp-servers/{stored}/tools")).json()
+    assert [tool["name"] for tool in tools] == ["a", "b", "c"]

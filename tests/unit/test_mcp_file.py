@@ -198,3 +198,9 @@ def test_it_is_known_whether_the_file_may_contain_secrets(
     tmp_path: Path, entry: dict[str, Any], has_secrets: bool
 ) -> None:
     assert read(tmp_path, {"mcpServers": {"one": entry}}).has_secrets is has_secrets
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "\ud83d", "x" * 201])
+def test_a_name_that_cannot_be_stored_or_shown_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingInvalid, match="has a server whose name cannot be used"):
+        read(tmp_path, {"mcpServers": {name: {"command": "run"}}})

@@ -202,6 +202,27 @@ def test_the_parameter_that_v1_once_added_is_not_stored() -> None:
             ["root.properties.a: 'additionalProperties' not explicitly set"],
         ),
         (
+            with_properties(a={"type": ["object", "null"], "additionalProperties": STRING}),
+            NON_STRICT,
+            [
+                "root.properties.a: 'additionalProperties' is not false (free-form object)",
+            ],
+        ),
+        (with_properties(a={"type": ["object", "null"], "properties": {"b": STRING}}), STRICT, []),
+        (
+            with_properties(a={"type": ["array", "null"], "items": {"type": "object"}}),
+            NON_STRICT,
+            ["root.properties.a.items: 'additionalProperties' not explicitly set"],
+        ),
+        (
+            with_properties(a={"type": ["array", "null"]}) | {"required": ["a"]},
+            INVALID,
+            [
+                "root: required property 'a' allows empty array (OpenAI will reject)",
+                "root.properties.a: 'items' must be defined for arrays in strict mode",
+            ],
+        ),
+        (
             with_properties(
                 a={"type": "array", "items": {"type": "object", "additionalProperties": {}}}
             ),

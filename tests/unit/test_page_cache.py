@@ -54,6 +54,8 @@ def test_a_page_that_is_put_again_counts_once() -> None:
         ({"cache-control": "public, max-age=60"}, 60),
         ({"cache-control": "max-age=99999999999999999999"}, MAX_AGE_SECONDS),
         ({"cache-control": "max-age=soon"}, MAX_AGE_SECONDS),
+        ({"cache-control": "max-age=²"}, MAX_AGE_SECONDS),
+        ({"cache-control": "max-age=-1"}, MAX_AGE_SECONDS),
         ({"cache-control": "max-age=0"}, 0),
         ({"cache-control": "No-Store"}, 0),
         ({"cache-control": "private, max-age=60"}, 0),

@@ -131,6 +131,18 @@ def test_the_operators_search_engine_may_be_at_a_private_address(
     }
 
 
+def test_half_a_surrogate_pair_in_a_result_does_the_run_no_harm(
+    guarded: Letta, provider: ScriptedProvider, searxng: Receiver
+) -> None:
+    body = rb'{"results": [{"url": "https://rome.example/", "content": "cut \ud83d"}]}'
+    searxng.answers = [CannedResponse(200, {}, body), *searxng.answers]
+
+    status, text = call(guarded, provider, make_reader(guarded), "web_search", query="Rome")
+
+    assert status == "success"
+    assert json.loads(text)["results"][0]["highlights"] == ["cut \ufffd"]
+
+
 def test_a_page_of_an_allowed_host_is_read_as_markdown(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", receiver: Receiver
 ) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from holdfast.core.mcp_addresses import show_address
+from holdfast.core.mcp_servers import MAX_NAME_CHARS, NAME_PATTERN
 from holdfast.errors import SettingInvalid
 from holdfast.ports.mcp import ConfiguredServer
 
@@ -103,6 +104,13 @@ class _EntryReader:
         self._environ = environ
         if not name.strip():
             raise ValueError("has a server without a name")
+        # A lone half of a character is fine in JSON, and nowhere else.
+        is_text = name == name.encode(errors="replace").decode()
+        if len(name) > MAX_NAME_CHARS or not is_text or re.fullmatch(NAME_PATTERN, name) is None:
+            raise ValueError(
+                f"has a server whose name cannot be used: {name[:MAX_NAME_CHARS]!r}. It may have {MAX_NAME_CHARS} "
+                "characters and no control characters"
+            )
         if not isinstance(entry, dict):
             raise self._refuse("must be an object")
         self._entry = entry

@@ -53,7 +53,7 @@ class WebFields(McpFields):
     exa_api_key: Annotated[
         str | None,
         SettingSpec(
-            description="The key of Exa's API, for `web_search`; `fetch_webpage` then asks Exa first.",
+            description="The key of Exa's API, for `web_search`; `fetch_webpage` then asks Exa first for pages at public addresses.",
             variables=("HOLDFAST_EXA_API_KEY", "EXA_API_KEY"),
             secret=True,
         ),

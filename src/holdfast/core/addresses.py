@@ -140,6 +140,11 @@ def is_allowed(host: str, address: IPAddress, allowed: AllowedAddresses) -> bool
     )
 
 
+def is_public(address: IPAddress) -> bool:
+    """Whether everybody can reach the address, and not only those in some network."""
+    return _is_public(_unwrap_ipv4(address))
+
+
 def is_named(host: str, allowed: AllowedAddresses) -> bool:
     """Whether the operator names the host, or a network that its address is in."""
     if host in allowed.hosts:

@@ -22,6 +22,7 @@ from holdfast.core.messages import (
     VisiblePart,
 )
 from holdfast.core.paging import Page
+from holdfast.core.tools import HEARTBEAT
 from holdfast.errors import AnswerMismatch, CallerError, Conflict, PendingApproval
 
 NOTHING_PENDING = (
@@ -38,8 +39,6 @@ KEEP_ALIVE = (
 )
 # A repeated answer is recognised among this many of the newest rows (wire-v1 §6.6).
 RECENT_ROWS = 10
-
-_HEARTBEAT = "request_heartbeat"
 
 
 class ApprovalQuery(Struct, frozen=True, kw_only=True):
@@ -223,13 +222,13 @@ def _truncate(text: str, limit: int) -> str:
 def without_heartbeat(call: ToolCall, properties: Collection[str]) -> ToolCall:
     """The call as it is shown to a person: without an argument that some models add although the tool does not have
     it (wire-v1 §6.2)."""
-    if _HEARTBEAT not in call.arguments or _HEARTBEAT in properties:
+    if HEARTBEAT not in call.arguments or HEARTBEAT in properties:
         return call
     try:
         arguments = json.loads(call.arguments)
     except ValueError:
         return call
-    if not isinstance(arguments, dict) or _HEARTBEAT not in arguments:
+    if not isinstance(arguments, dict) or HEARTBEAT not in arguments:
         return call
-    del arguments[_HEARTBEAT]
+    del arguments[HEARTBEAT]
     return replace(call, arguments=json.dumps(arguments, ensure_ascii=False))

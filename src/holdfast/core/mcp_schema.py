@@ -11,14 +11,17 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from holdfast.core.mcp_schema_health import SIMPLE_TYPES, SchemaHealth, check_health
+from holdfast.core.mcp_schema_health import (
+    SIMPLE_TYPES,
+    SchemaHealth,
+    check_health,
+    list_types,
+)
 from holdfast.core.tool_source.schema import bounds_fault
+from holdfast.core.tools import HEARTBEAT
 
 STATUS_KEY: Final = "mcp:SCHEMA_STATUS"
 WARNINGS_KEY: Final = "mcp:SCHEMA_WARNINGS"
-
-# V1 once added this parameter to every stored tool. It is no server's.
-HEARTBEAT: Final = "request_heartbeat"
 
 # How many references may be followed within one another.
 MAX_REFERENCES: Final = 10
@@ -123,7 +126,7 @@ class _Normalising:
             options = [self.normalise(option, level + 1, followed) for option in made["anyOf"]]
             made["anyOf"] = _deduplicate(options)
         # An object without any properties is free-form: closed, only {} could be given for it.
-        if "properties" in made and made.get("type", "object") == "object":
+        if "properties" in made and "object" in (list_types(made) or ("object",)):
             made.setdefault("additionalProperties", False)
         return made
 

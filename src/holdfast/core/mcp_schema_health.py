@@ -33,6 +33,14 @@ def check_health(schema: object) -> tuple[SchemaHealth, tuple[str, ...]]:
     return check.health, tuple(check.reasons)
 
 
+def list_types(node: Mapping[str, Any]) -> Sequence[Any]:
+    """The types that a schema names: one, or several in a list."""
+    kind = node.get("type")
+    if kind is None:
+        return ()
+    return kind if isinstance(kind, list) else (kind,)
+
+
 class _Check:
     """One walk through a schema. Its depth is bounded, since a schema's is."""
 
@@ -41,35 +49,31 @@ class _Check:
         self.reasons: list[str] = []
 
     def visit(self, node: Mapping[str, Any], path: str) -> None:
-        kind = node.get("type")
-        if kind is None:
-            kind = self._infer_type(node, path)
-        if kind == "object":
+        kinds = list_types(node) or self._infer_types(node, path)
+        where = " in type array" if isinstance(node.get("type"), list) else ""
+        for kind in kinds:
+            if not isinstance(kind, str) or kind not in _ALL_TYPES:
+                self._mark_invalid(path, f"Invalid type '{kind}'{where}")
+        if "object" in kinds:
             self._visit_object(node, path)
-        elif kind == "array":
+        if "array" in kinds:
             self._visit_items(node, path)
-        elif isinstance(kind, list):
-            for item in kind:
-                if not isinstance(item, str) or item not in _ALL_TYPES:
-                    self._mark_invalid(path, f"Invalid type '{item}' in type array")
-        elif kind is not None and (not isinstance(kind, str) or kind not in SIMPLE_TYPES):
-            self._mark_invalid(path, f"Invalid type '{kind}'")
         for keyword in _CHOICES:
             if keyword in node:
                 self._visit_choices(node[keyword], keyword, path)
 
-    def _infer_type(self, node: Mapping[str, Any], path: str) -> str | None:
+    def _infer_types(self, node: Mapping[str, Any], path: str) -> Sequence[Any]:
         if "properties" in node:
-            return "object"
+            return ("object",)
         if "items" in node:
-            return "array"
+            return ("array",)
         if "$ref" in node:
             self._mark_non_strict(
                 path, "'$ref' is not replaced, since it is recursive or too large"
             )
         elif not any(keyword in node for keyword in _CHOICES):
             self._mark_invalid(path, "Missing 'type'")
-        return None
+        return ()
 
     def _visit_object(self, node: Mapping[str, Any], path: str) -> None:
         properties = node.get("properties", {})
@@ -139,9 +143,10 @@ def _find_empty(schema: object) -> str | None:
     """``object`` or ``array`` if the schema can only be, or may well be, an empty one."""
     if not isinstance(schema, dict):
         return None
-    if schema.get("type") == "object":
-        is_empty = not schema.get("required") and schema.get("additionalProperties") is False
-        return "object" if is_empty else None
-    if schema.get("type") == "array":
-        return "array" if "items" not in schema and not schema.get("minItems") else None
+    kinds = list_types(schema)
+    is_closed = not schema.get("required") and schema.get("additionalProperties") is False
+    if "object" in kinds and is_closed:
+        return "object"
+    if "array" in kinds and "items" not in schema and not schema.get("minItems"):
+        return "array"
     return None

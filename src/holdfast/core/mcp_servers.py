@@ -17,6 +17,9 @@ from holdfast.core.mcp_templates import PLACEHOLDER
 MASK: Final = "********"
 AUTHORIZATION: Final = "Authorization"
 
+MAX_NAME_CHARS: Final = 200
+# No control characters: it is shown to people, and is a part of addresses.
+NAME_PATTERN: Final = "^[^\\x00-\\x1f\\x7f]+$"
 # Defaults that say that there is none, and the like: none, null, default. Others may be secrets.
 _PLAIN_DEFAULT: Final = re.compile(r"[a-z]{0,8}")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey|key) +", re.IGNORECASE)
@@ -55,6 +58,8 @@ class McpServer(Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     # It comes from the operator's file, which says how it is reached: none of the fields above.
     is_configured: bool = False
+    # How often the tools that it lists were stored.
+    listings: int = 0
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
 

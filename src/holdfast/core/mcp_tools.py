@@ -20,6 +20,8 @@ MAX_DESCRIPTION_CHARS: Final = 50_000
 MAX_TOOLS: Final = 5_000
 # Of a name or text that cannot be used, in the sentence that says so.
 MAX_QUOTED_CHARS: Final = 100
+# What is told of a result without any content.
+EMPTY_RESPONSE: Final = "Empty response from tool"
 # What metadata has of a tool of an MCP server.
 METADATA_KEY: Final = "mcp"
 

@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from holdfast.core.paging import Page
 
+# V1 once added this parameter to every tool, and some models still give it. It is no tool's own.
+HEARTBEAT = "request_heartbeat"
+
 DEFAULT_RETURN_CHARS = 50_000
 MAX_RETURN_CHARS = 1_000_000
 

@@ -29,9 +29,10 @@ from holdfast.core.messages import (
     decisions_by_call,
 )
 from holdfast.core.runs import Progress, RunFailure, StopReason
+from holdfast.core.tools import HEARTBEAT
 
 # Keys that older V1 loops added to every call; they are never the tool's own (wire-v1 §7.5).
-STRIPPED_ARGUMENTS = ("request_heartbeat", "thinking")
+STRIPPED_ARGUMENTS = (HEARTBEAT, "thinking")
 
 _EXECUTED = (Outcome.FINISHED, Outcome.FAILED)
 

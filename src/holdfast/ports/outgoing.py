@@ -37,6 +37,11 @@ class Outgoing(Protocol):
         operator names."""
         ...
 
+    async def is_public(self, url: str) -> bool:
+        """Whether somebody else could get the same from the URL: all addresses of its host are public, and the operator
+        does not name it among those that are allowed besides. Raises as ``check`` does."""
+        ...
+
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         """Send one request and return the response.
 

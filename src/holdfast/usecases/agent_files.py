@@ -353,6 +353,7 @@ def _attach_tools(tx: Transaction, agent: Agent) -> Agent:
     by_name = {tool.name: tool for tool in found}
     tx.agents.attach_tools(agent.id, [by_name[name].id for name in FILE_TOOLS])
     held = [tool.name for tool in found if tool.default_requires_approval]
+    agent = tx.agents.get_for_update(agent.organization_id, agent.id)
     rules = tool_rules.with_approvals(agent.tool_rules, held)
     if rules != agent.tool_rules:
         agent = replace(agent, tool_rules=rules)

@@ -34,7 +34,7 @@ async def attach_tool(services: Services, actor: Actor, agent_id: str, tool_id: 
     """Attach a tool. One that requires approval by default also adds its approval rule to the agent."""
 
     def work(tx: Transaction) -> None:
-        agent = tx.agents.get(actor.organization_id, agent_id)
+        agent = tx.agents.get_for_update(actor.organization_id, agent_id)
         tool = tx.tools.get(actor.organization_id, tool_id)
         tx.agents.attach_tools(agent.id, [tool.id])
         if tool.default_requires_approval:
@@ -61,7 +61,7 @@ async def set_tool_approval(
     """Set whether calls of the tool wait for a person's approval."""
 
     def work(tx: Transaction) -> None:
-        agent = tx.agents.get(actor.organization_id, agent_id)
+        agent = tx.agents.get_for_update(actor.organization_id, agent_id)
         rules = (
             tool_rules.with_approvals(agent.tool_rules, [tool_name])
             if required

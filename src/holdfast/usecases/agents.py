@@ -157,7 +157,7 @@ async def update(
     await model_choice.prepare(catalogue, changes.model)
 
     def work(tx: Transaction) -> AgentView:
-        agent = tx.agents.get(actor.organization_id, agent_id)
+        agent = tx.agents.get_for_update(actor.organization_id, agent_id)
         handle = changes.model.handle or agent.model.handle
         catalogue = providers.find_catalogue(tx, services, actor.organization_id, handle)
         changed = _apply_changes(services, catalogue, actor, agent, changes)

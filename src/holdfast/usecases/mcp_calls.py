@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.core import images
 from holdfast.core.mcp_servers import Endpoint, McpServer
-from holdfast.core.mcp_tools import check_tool
+from holdfast.core.mcp_tools import EMPTY_RESPONSE, check_tool
 from holdfast.core.messages import Image, Outcome, Text, ToolReturn, VisiblePart
 from holdfast.core.tools import Tool
 from holdfast.core.turn import STRIPPED_ARGUMENTS, PlannedCall
@@ -34,7 +34,6 @@ from holdfast.usecases.mcp_endpoints import McpCaller
 
 log = logging.getLogger(__name__)
 
-EMPTY_RESPONSE: Final = "Empty response from tool"
 # What providers accept of one image (5 MB as base64), and what a history can bear of one result.
 MAX_IMAGE_BYTES: Final = 3_750_000
 MAX_TOTAL_IMAGE_BYTES: Final = 10_000_000

@@ -92,6 +92,7 @@ def _save(
     if not stored.is_configured:
         return None
     if stored.transport is not transport:
+        stored = tx.mcp_servers.get_for_update(actor.organization_id, stored.id)
         stored = structs.replace(stored, transport=transport, updated_at=now)
         tx.mcp_servers.save(stored)
     return stored

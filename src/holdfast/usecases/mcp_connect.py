@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.core import mcp_tools
 from holdfast.core.agents import Actor
 from holdfast.core.mcp_servers import McpServer, RemoteTool
 from holdfast.core.mcp_sessions import McpSession, SessionStatus
@@ -158,15 +157,19 @@ async def _complete(services: Services, connection: Connection, session: McpSess
 
 
 async def _read_tools(services: Services, connection: Connection) -> Sequence[RemoteTool]:
+    """What the server lists for this user. New tools are stored; missing ones stay, since others may see more."""
     caller = McpCaller(
         organization_id=connection.actor.organization_id, user_id=connection.actor.user_id
     )
     server = connection.server
+    if connection.is_stored:
+        server = await services.store.read(
+            lambda tx: tx.mcp_servers.get(connection.actor.organization_id, connection.server.id)
+        )
     listed = await mcp_endpoints.use(services, server, caller, services.mcp.list_tools)
     if connection.is_stored:
-        # In a thread, since checking hundreds of schemas would block the event loop.
-        listing = await asyncio.to_thread(mcp_tools.check_listing, listed)
-        await mcp_refresh.store_listing(services, connection.actor, server.id, listing)
+        listing = await mcp_refresh.check_listed(listed)
+        await mcp_refresh.store_listing(services, connection.actor, server, listing, deletes=False)
     return listed
 
 

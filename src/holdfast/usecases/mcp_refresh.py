@@ -2,21 +2,26 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import structs
 
 from holdfast.core import mcp_tools, tool_rules
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
-from holdfast.core.mcp_servers import McpServer
+from holdfast.core.mcp_servers import McpServer, RemoteTool
 from holdfast.core.mcp_tools import CheckedTool, Listing, ToolChanges
 from holdfast.core.tools import Tool
-from holdfast.errors import AlreadyExists, InvalidArgument, NotFound
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import mcp_endpoints
 from holdfast.usecases.mcp_endpoints import McpCaller
+
+# How often a server is asked again because others have stored its tools meanwhile.
+MAX_ATTEMPTS: Final = 10
 
 _log = logging.getLogger(__name__)
 
@@ -30,35 +35,52 @@ async def refresh(
         server = tx.mcp_servers.get(actor.organization_id, server_id)
         return server, _load_caller(tx, actor, agent_id)
 
-    server, caller = await services.store.read(load)
-    listing = await read_listing(services, server, caller)
-    return await store_listing(services, actor, server_id, listing)
+    for _ in range(MAX_ATTEMPTS):
+        server, caller = await services.store.read(load)
+        listing = await read_listing(services, server, caller)
+        changes = await store_listing(services, actor, server, listing)
+        if changes is not None:
+            return changes
+    raise Conflict(
+        f"The tools of the MCP server {server.name} are being read by others. Try again."
+    )
 
 
 async def read_listing(services: Services, server: McpServer, caller: McpCaller) -> Listing:
     """The tools that the server lists now."""
     listed = await mcp_endpoints.use(services, server, caller, services.mcp.list_tools)
-    # In a thread, since checking hundreds of schemas would block the event loop.
+    return await check_listed(listed)
+
+
+async def check_listed(listed: Sequence[RemoteTool]) -> Listing:
+    """In a thread, since checking hundreds of schemas would block the event loop."""
     return await asyncio.to_thread(mcp_tools.check_listing, listed)
 
 
 async def store_listing(
-    services: Services, actor: Actor, server_id: str, listing: Listing
-) -> ToolChanges:
-    """Make the stored tools of the server those that it lists: all or nothing."""
+    services: Services,
+    actor: Actor,
+    server: McpServer,
+    listing: Listing,
+    *,
+    deletes: bool = True,
+) -> ToolChanges | None:
+    """Make the stored tools of the server those that it lists: all or nothing. ``server``: as it was read before it was
+    asked. None if the tools were stored meanwhile: the listing may be older than they are. ``deletes``: otherwise, tools
+    that the server does not list stay."""
     now = services.clock.now()
 
-    def work(tx: Transaction) -> ToolChanges:
-        return _apply_listing(tx, services, actor, server_id, listing, now=now)
+    def work(tx: Transaction) -> ToolChanges | None:
+        return _apply_listing(tx, services, actor, server, listing, now=now, deletes=deletes)
 
     try:
         changes = await services.store.write(work)
     except AlreadyExists:
         # Another server of this deployment has stored a tool of that name at the same moment.
         changes = await services.store.write(work)
-    if changes.skipped:
+    if changes is not None and changes.skipped:
         names = [skipped.name for skipped in changes.skipped]
-        fields = {"server_id": server_id, "count": len(names), "tools": names[:10]}
+        fields = {"server_id": server.id, "count": len(names), "tools": names[:10]}
         _log.warning("mcp.tools_skipped", extra=fields)
     return changes
 
@@ -100,18 +122,20 @@ def _apply_listing(
     tx: Transaction,
     services: Services,
     actor: Actor,
-    server_id: str,
+    seen: McpServer,
     listing: Listing,
     *,
     now: datetime,
-) -> ToolChanges:
-    server = tx.mcp_servers.get(actor.organization_id, server_id)
-    stored = tx.mcp_servers.tools(actor.organization_id, server_id)
-    own = {tool.name for tool in stored}
-    new = [tool.name for tool in listing.tools if tool.name not in own]
-    taken = {tool.name for tool in tx.tools.find(actor.organization_id, new)} if new else set()
+    deletes: bool,
+) -> ToolChanges | None:
+    server = tx.mcp_servers.get_for_update(actor.organization_id, seen.id)
+    if server.listings != seen.listings:
+        return None
+    tx.mcp_servers.save(structs.replace(server, listings=server.listings + 1))
     approve = services.mcp_options.approve
-    changes = mcp_tools.compare(server, stored, listing, taken, approve)
+    changes = _compare(tx, server, listing, approve)
+    if not deletes:
+        changes = structs.replace(changes, deleted=())
     if changes.deleted:
         tx.tools.delete_all(actor.organization_id, [tool.id for tool in changes.deleted])
     updated = [
@@ -136,13 +160,21 @@ def _apply_listing(
     return changes
 
 
+def _compare(tx: Transaction, server: McpServer, listing: Listing, approve: str) -> ToolChanges:
+    stored = tx.mcp_servers.tools(server.organization_id, server.id)
+    own = {tool.name for tool in stored}
+    new = [tool.name for tool in listing.tools if tool.name not in own]
+    taken = {tool.name for tool in tx.tools.find(server.organization_id, new)} if new else set()
+    return mcp_tools.compare(server, stored, listing, taken, approve)
+
+
 def _guard(tx: Transaction, actor: Actor, tools: list[Tool], now: datetime) -> None:
     """Add approval rules to the agents that have these tools already. Those that get them later get the rules with them."""
     if not tools:
         return
     names = {tool.id: tool.name for tool in tools}
     held = tx.agents.holders(names.keys())
-    for agent in tx.agents.find(actor.organization_id, held.keys()):
+    for agent in tx.agents.find_for_update(actor.organization_id, held.keys()):
         rules = tool_rules.with_approvals(
             agent.tool_rules, [names[tool_id] for tool_id in held[agent.id]]
         )

@@ -98,11 +98,9 @@ async def update(
     now = services.clock.now()
 
     def work(tx: Transaction) -> McpServer:
-        before = tx.mcp_servers.get(actor.organization_id, server_id)
+        before = tx.mcp_servers.get_for_update(actor.organization_id, server_id)
         if before.is_configured:
-            raise InvalidArgument(
-                f"The MCP server {before.name} is in the operator's file (HOLDFAST_MCP_CONFIG). It can only be changed there."
-            )
+            raise InvalidArgument(_explain_configured(services, before))
         changed = structs.replace(
             apply_form(services, before, form), updated_at=now, last_updated_by_id=actor.user_id
         )
@@ -134,6 +132,16 @@ async def delete(services: Services, actor: Actor, server_id: str) -> None:
 
     await services.store.write(work)
     await services.mcp.forget(server_id)
+
+
+def _explain_configured(services: Services, server: McpServer) -> str:
+    """Why callers cannot change the server."""
+    if server.name in services.mcp_options.configured:
+        return f"The MCP server {server.name} is in the operator's file (HOLDFAST_MCP_CONFIG). It can only be changed there."
+    return (
+        f"The MCP server {server.name} was in the operator's file (HOLDFAST_MCP_CONFIG) and is not there any more. "
+        "It can be deleted, but not changed."
+    )
 
 
 def _describe(services: Services, server: McpServer) -> McpServer:

@@ -5,12 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core import mcp_tools
 from holdfast.core.agents import Actor
-from holdfast.core.mcp_schema import HEARTBEAT
 from holdfast.core.mcp_servers import McpServer, RemoteTool
+from holdfast.core.mcp_tools import EMPTY_RESPONSE
 from holdfast.core.messages import Image, Text, VisiblePart
-from holdfast.core.tools import Tool, truncate_output
+from holdfast.core.tools import HEARTBEAT, Tool, truncate_output
 from holdfast.errors import McpCallLost, NotFound
 from holdfast.ports.mcp import RemoteResult
 from holdfast.ports.services import Services
@@ -19,8 +18,6 @@ from holdfast.usecases import mcp_endpoints
 from holdfast.usecases.mcp_endpoints import McpCaller
 from holdfast.usecases.mcp_forms import McpServerForm
 from holdfast.usecases.mcp_servers import build_server
-
-NO_CONTENT = "Empty response from tool"
 
 
 class McpToolRun(Struct, frozen=True):
@@ -77,10 +74,6 @@ async def try_server(services: Services, actor: Actor, form: McpServerForm) -> S
         await services.mcp.forget(server.id)
 
 
-def check_live(remote: RemoteTool) -> mcp_tools.CheckedTool:
-    return mcp_tools.check_tool(remote)
-
-
 def render_content(content: Sequence[VisiblePart]) -> str:
     """The text of a result, for callers that take nothing else."""
     parts = []
@@ -91,7 +84,7 @@ def render_content(content: Sequence[VisiblePart]) -> str:
             case Image():
                 size = len(part.data.rstrip("=")) * 3 // 4
                 parts.append(f"[image {part.media_type}, {size} bytes]")
-    return " ".join(parts) if parts else NO_CONTENT
+    return " ".join(parts) if parts else EMPTY_RESPONSE
 
 
 def _load(tx: Transaction, actor: Actor, server_id: str, tool_id: str) -> tuple[McpServer, Tool]:

@@ -4,12 +4,14 @@ The page may be hostile, so nothing here depends on how deeply its elements are 
 """
 
 import re
-from collections.abc import Sequence
-from html.parser import HTMLParser
 from typing import BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
-from holdfast.adapters.documents.html_text import find_declared_encoding
+from holdfast.adapters.documents.page_parser import (
+    Attributes,
+    PageParser,
+    find_declared_encoding,
+)
 from holdfast.adapters.documents.plain_text import choose_encoding, read_text
 from holdfast.adapters.documents.text_output import TextOutput
 
@@ -39,51 +41,33 @@ _SCHEMES: Final = ("http", "https", "mailto")
 _MAX_INDENT: Final = 8
 _MAX_LISTS: Final = 1000
 _MAX_URL_CHARS: Final = 2048
-_DECLARATION_BYTES: Final = 1024
-_FLUSH_CHARS: Final = 64 * 1024
-
-Attributes = Sequence[tuple[str, str | None]]
 
 
 def read(document: BinaryIO, output: TextOutput, encoding: str | None, url: str) -> str | None:
     data = document.read()
-    declared = find_declared_encoding(data[:_DECLARATION_BYTES])
+    declared = find_declared_encoding(data)
     parser = _MarkdownParser(output, url)
     # All at once: the parser looks at an element that does not end again with every piece that it is given.
     parser.feed(read_text(document, choose_encoding(data, encoding, declared)))
     parser.close()
     parser.finish()
+    if (tag := parser.unended_tag) is not None:
+        return f"The page does not end its element <{tag}>, whose text is not shown."
     return None if output.has_text else "The page has no text: it may be made by scripts."
 
 
-class _MarkdownParser(HTMLParser):
-    """Collects words, and what goes before the next one: line ends, a space, marks such as that of a heading."""
-
+class _MarkdownParser(PageParser):
     def __init__(self, output: TextOutput, url: str) -> None:
-        super().__init__()
-        self._output = output
+        super().__init__(output, _HIDDEN, _SPACES)
         self._base = url
-        self._pieces: list[str] = []
-        self._chars = 0
-        self._hidden_in: str | None = None
-        self._hidden_depth = 0
-        self._in_code_block = False
         # For each open list the number of its next item; None: its items have no numbers.
         self._lists: list[int | None] = []
-        self._line_ends = 0
-        self._gap = ""
-        self._mark = ""
-        self._is_empty = True
         # The address of the link that is open, and whether its text has begun.
         self._link: str | None = None
         self._is_link_begun = False
 
-    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
-        if self._hidden_in is not None:
-            self._hidden_depth += tag == self._hidden_in
-        elif tag in _HIDDEN:
-            self._hidden_in, self._hidden_depth = tag, 1
-        elif tag == "base":
+    def begin(self, tag: str, attrs: Attributes) -> None:
+        if tag == "base":
             self._base = self._resolve(dict(attrs).get("href")) or self._base
         elif tag == "a":
             self._end_link()
@@ -95,42 +79,18 @@ class _MarkdownParser(HTMLParser):
         else:
             self._begin_block(tag)
 
-    def handle_startendtag(self, tag: str, attrs: Attributes) -> None:
-        # Of the elements that are hidden, those of XHTML may be empty.
-        if tag not in _HIDDEN:
-            self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._hidden_in is not None:
-            self._hidden_depth -= tag == self._hidden_in
-            if self._hidden_depth == 0:
-                self._hidden_in = None
-        elif tag == "a":
+    def end(self, tag: str) -> None:
+        if tag == "a":
             self._end_link()
         elif tag == "pre":
             self._end_code_block()
         else:
             self._end_block(tag)
 
-    def handle_data(self, data: str) -> None:
-        if self._hidden_in is not None:
-            return
-        if self._in_code_block:
-            self._add(data)
-            return
-        text = _SPACES.sub(" ", data)
-        if text.startswith(" ") and not self._gap:
-            self._gap = " "
-        if words := text.strip(" "):
-            self._add(words)
-            self._gap = " " if text.endswith(" ") else ""
-
     def finish(self) -> None:
         self._end_link()
         self._end_code_block()
-        if not self._is_empty:
-            self._pieces.append("\n")
-        self._flush()
+        super().finish()
 
     def _begin_block(self, tag: str) -> None:
         if tag == "li":
@@ -184,14 +144,14 @@ class _MarkdownParser(HTMLParser):
 
     def _begin_code_block(self) -> None:
         self._end_link()
-        if not self._in_code_block:
+        if not self._is_verbatim:
             self._break(2)
             self._add("```\n")
-            self._in_code_block = True
+            self._is_verbatim = True
 
     def _end_code_block(self) -> None:
-        if self._in_code_block:
-            self._in_code_block = False
+        if self._is_verbatim:
+            self._is_verbatim = False
             has_line_end = bool(self._pieces) and self._pieces[-1].endswith("\n")
             self._pieces.append("```" if has_line_end else "\n```")
             self._break(2)
@@ -199,7 +159,7 @@ class _MarkdownParser(HTMLParser):
     def _add_image(self, attributes: dict[str, str | None]) -> None:
         words = _SPACES.sub(" ", attributes.get("alt") or "").strip(" ")
         source = self._resolve(attributes.get("src"))
-        if words and not self._in_code_block:
+        if words and not self._is_verbatim:
             self._add(f"![{words}]({source})" if source else words)
 
     def _end_link(self) -> None:
@@ -220,22 +180,9 @@ class _MarkdownParser(HTMLParser):
             return None
         return _SPACES.sub("%20", address).replace("(", "%28").replace(")", "%29")
 
-    def _add(self, text: str) -> None:
-        if self._line_ends:
-            self._gap = "" if self._is_empty else "\n" * self._line_ends
-        self._line_ends = 0
-        before = ("" if self._is_empty else self._gap) + self._mark
-        if self._link is not None and not self._is_link_begun and not self._in_code_block:
-            before, self._is_link_begun = f"{before}[", True
-        self._pieces.append(before + text)
-        self._gap = self._mark = ""
-        self._is_empty = False
-        self._chars += len(text)
-        if self._chars > _FLUSH_CHARS:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._output.write("".join(self._pieces))
-        self._output.flush()
-        self._pieces.clear()
-        self._chars = 0
+    def _take_mark(self) -> str:
+        mark = super()._take_mark()
+        if self._link is None or self._is_link_begun or self._is_verbatim:
+            return mark
+        self._is_link_begun = True
+        return f"{mark}["

@@ -13,6 +13,18 @@ from holdfast.errors import DocumentUnreadable
 _UTF8: Final = "utf-8"
 # For text that is not UTF-8: Windows-1252, in which nearly every byte is a character.
 _FALLBACK: Final = "cp1252"
+# The encodings that browsers know, by Python's names, and their relatives. Of the others some decode to what is no text
+# (halves of surrogate pairs), or to what nobody sees who looks at the page. Who says ASCII or ISO 8859-1 means Windows-1252
+# or UTF-8, so those are not among them.
+_DECLARABLE: Final = frozenset(
+    (
+        *(f"iso8859-{part}" for part in (*range(2, 12), *range(13, 17))),
+        *(f"cp{number}" for number in range(1250, 1259)),
+        *("cp866", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "cp874", "tis-620"),
+        *("gb2312", "gbk", "gb18030", "big5", "big5hkscs", "cp950", "euc_kr", "cp949"),
+        *("euc_jp", "iso2022_jp", "shift_jis", "cp932"),
+    )
+)
 _PIECE_BYTES: Final = 1024 * 1024
 # How much is looked at to tell the encoding.
 _HEAD_BYTES: Final = 64 * 1024
@@ -61,17 +73,13 @@ def find_encoding(head: bytes) -> str:
 
 
 def find_codec(name: str) -> str | None:
-    """Python's name of an encoding that was declared; None if it is none of text, or if the bytes tell more."""
+    """Python's name of an encoding that was declared; None if no page has it, or if the bytes tell more."""
     try:
         codec = codecs.lookup(name)
-        text = codecs.getincrementaldecoder(codec.name)(errors="replace").decode(
-            b"text", final=True
-        )
-    # Unknown, or no encoding of text; those of compression assert that errors are strict.
-    except (AssertionError, LookupError, TypeError, ValueError):
+    # Unknown, or no name at all.
+    except (LookupError, TypeError, ValueError):
         return None
-    # Who says so means Windows-1252, or UTF-8.
-    return None if text != "text" or codec.name in ("ascii", "iso8859-1", _UTF8) else codec.name
+    return codec.name if codec.name in _DECLARABLE else None
 
 
 def choose_encoding(data: bytes, *declared: str | None) -> str | None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.core.images import detect_media_type
+from holdfast.core.mcp_tools import EMPTY_RESPONSE
 from holdfast.core.messages import Image, Text, VisiblePart
 from holdfast.ports.mcp import RemoteResult
 
-EMPTY: Final = "Empty response from tool"
 # What the providers of models accept.
 MAX_IMAGE_BYTES: Final = 10 * 1024 * 1024
 
@@ -45,7 +45,7 @@ def fail(text: str) -> RemoteResult:
 
 def _render_structured(raw: Mapping[str, Any]) -> str:
     if raw.get("structuredContent") is None:
-        return EMPTY
+        return EMPTY_RESPONSE
     return json.dumps(raw["structuredContent"], ensure_ascii=False, separators=(",", ":"))
 
 

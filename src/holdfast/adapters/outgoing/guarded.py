@@ -4,7 +4,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.outgoing.lookup import Lookup
-from holdfast.core.addresses import AllowedAddresses, check_secure, parse_destination
+from holdfast.core.addresses import (
+    AllowedAddresses,
+    check_secure,
+    is_named,
+    is_public,
+    parse_destination,
+)
 from holdfast.errors import Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
@@ -23,6 +29,16 @@ class GuardedOutgoing:
 
     def check_secure(self, url: str) -> None:
         check_secure(parse_destination(url, self._allowed), self._allowed)
+
+    async def is_public(self, url: str) -> bool:
+        to = parse_destination(url, self._allowed)
+        if is_named(to.host, self._allowed):
+            return False
+        try:
+            found = await self._lookup.find_all_addresses(to.host, to.port)
+        except Undeliverable:
+            return False
+        return bool(found) and all(map(is_public, found))
 
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         to = parse_destination(request.url, self._allowed)

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from threading import Thread
 from typing import TypeAlias
 
-from holdfast.core.addresses import AllowedAddresses, is_allowed
+from holdfast.core.addresses import AllowedAddresses, IPAddress, is_allowed
 from holdfast.errors import AddressForbidden, Undeliverable
 
 # How many names may be resolved at once: more than there are requests in progress. A name server that hangs blocks a
@@ -40,14 +40,18 @@ class Lookup:
     async def find_addresses(self, host: str, port: int) -> list[str]:
         """The addresses to connect to, in the resolver's order. Raises AddressForbidden if none of them is allowed,
         Undeliverable if the name is unknown."""
-        try:
-            found = [ip_address(text) for text in await self._resolve_once(host, port)]
-        except OSError as error:
-            raise Undeliverable(f"The host {host} was not found.") from error
+        found = await self.find_all_addresses(host, port)
         reachable = [str(item) for item in found if is_allowed(host, item, self._allowed)]
         if not reachable:
             raise AddressForbidden.private(host)
         return reachable
+
+    async def find_all_addresses(self, host: str, port: int) -> list[IPAddress]:
+        """Also those that may not be connected to. Undeliverable if the name is unknown."""
+        try:
+            return [ip_address(text) for text in await self._resolve_once(host, port)]
+        except OSError as error:
+            raise Undeliverable(f"The host {host} was not found.") from error
 
     async def _resolve_once(self, host: str, port: int) -> Sequence[str]:
         """Resolve the name in a thread; requests for the same name wait for the same thread."""

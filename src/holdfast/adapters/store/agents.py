@@ -55,11 +55,12 @@ _paged_list = PagedList(
     ignores_unknown_cursors=True,
 )
 
-_get = PreparedStatement(
-    select(*AGENT.columns).where(
-        _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
-    )
+_select_by_id = select(*AGENT.columns).where(
+    _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
 )
+_get = PreparedStatement(_select_by_id)
+# What refers to the agent can still be added meanwhile. SQLite has one writer anyway, and its SQL has no FOR UPDATE.
+_get_for_update = PreparedStatement(_select_by_id.with_for_update(key_share=True))
 _save = update(_agents).where(
     _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
 )
@@ -116,19 +117,18 @@ class SqlAgents:
         self._connection.execute(insert(_agents), AGENT.to_row(agent))
 
     def get(self, organization_id: str, agent_id: str) -> Agent:
-        row = _get.fetch_first(
-            self._connection, {"this_id": agent_id, "organization": organization_id}
-        )
-        if row is None:
-            raise _not_found(agent_id)
-        return AGENT.from_row(row)
+        return self._get(_get, organization_id, agent_id)
+
+    def get_for_update(self, organization_id: str, agent_id: str) -> Agent:
+        return self._get(_get_for_update, organization_id, agent_id)
 
     def find(self, organization_id: str, agent_ids: Collection[str]) -> Sequence[Agent]:
-        rows = self._connection.execute(
-            select(*AGENT.columns).where(
-                _agents.c.id.in_(agent_ids), _agents.c.organization_id == organization_id
-            )
-        )
+        rows = self._connection.execute(_select_some(organization_id, agent_ids))
+        return [AGENT.from_row(row) for row in rows]
+
+    def find_for_update(self, organization_id: str, agent_ids: Collection[str]) -> Sequence[Agent]:
+        selected = _select_some(organization_id, agent_ids).order_by(_agents.c.id)
+        rows = self._connection.execute(selected.with_for_update(key_share=True))
         return [AGENT.from_row(row) for row in rows]
 
     def lock_holders(self, tool_id: str, *, naming: str) -> Sequence[Agent]:
@@ -334,9 +334,18 @@ class SqlAgents:
             )
         _insert_secret.execute_many(self._connection, rows)
 
+    def _get(self, statement: PreparedStatement, organization_id: str, agent_id: str) -> Agent:
+        key = {"this_id": agent_id, "organization": organization_id}
+        row = statement.fetch_first(self._connection, key)
+        if row is None:
+            raise _not_found(agent_id)
+        return AGENT.from_row(row)
+
     def _lock(self, agent_id: str) -> None:
         """Lock the agent, so that changes of its links happen one after the other. SQLite has one writer anyway."""
-        selected = select(_agents.c.id).where(_agents.c.id == agent_id).with_for_update()
+        selected = (
+            select(_agents.c.id).where(_agents.c.id == agent_id).with_for_update(key_share=True)
+        )
         if self._connection.execute(selected).first() is None:
             raise _not_found(agent_id)
 
@@ -345,6 +354,12 @@ class SqlAgents:
     ) -> dict[Any, Any]:
         rows = self._connection.execute(select(key, value).where(where))
         return {row[0]: row[1] for row in rows}
+
+
+def _select_some(organization_id: str, agent_ids: Collection[str]) -> Select[Any]:
+    return select(*AGENT.columns).where(
+        _agents.c.id.in_(agent_ids), _agents.c.organization_id == organization_id
+    )
 
 
 def _not_found(agent_id: str) -> NotFound:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, insert, select, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import Cipher
@@ -31,12 +31,12 @@ class SqlMcpServers:
         self._connection.execute(insert(_servers), self._to_row(server))
 
     def get(self, organization_id: str, server_id: str) -> McpServer:
-        row = self._connection.execute(
-            select(*_columns).where(*_has_id(organization_id, server_id))
-        ).first()
-        if row is None:
-            raise _not_found(server_id)
-        return self._from_row(row)
+        return self._get(server_id, _select_one(organization_id, server_id))
+
+    def get_for_update(self, organization_id: str, server_id: str) -> McpServer:
+        # SQLite has one writer anyway, and its SQL has no FOR UPDATE.
+        selected = _select_one(organization_id, server_id).with_for_update(key_share=True)
+        return self._get(server_id, selected)
 
     def find_by_name(self, organization_id: str, name: str) -> McpServer | None:
         row = self._connection.execute(
@@ -78,6 +78,12 @@ class SqlMcpServers:
         )
         return [TOOL.from_row(row) for row in rows]
 
+    def _get(self, server_id: str, selected: Select[Any]) -> McpServer:
+        row = self._connection.execute(selected).first()
+        if row is None:
+            raise _not_found(server_id)
+        return self._from_row(row)
+
     def _to_row(self, server: McpServer) -> dict[str, Any]:
         encrypted = self._cipher.encrypt(to_json(server.secrets))
         return SERVER.to_row(server) | {"encrypted_secrets": encrypted}
@@ -85,6 +91,10 @@ class SqlMcpServers:
     def _from_row(self, row: Sequence[Any]) -> McpServer:
         secrets = msgspec.json.decode(self._cipher.decrypt(row[-1]), type=McpSecrets)
         return SERVER.from_row(row, secrets=secrets)
+
+
+def _select_one(organization_id: str, server_id: str) -> Select[Any]:
+    return select(*_columns).where(*_has_id(organization_id, server_id))
 
 
 def _has_id(organization_id: str, server_id: str) -> tuple[ColumnElement[bool], ...]:

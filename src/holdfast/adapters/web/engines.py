@@ -10,6 +10,9 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.adapters.web.clean_text import clean_text
 
 CATEGORIES: Final = (
     *("company", "research paper", "news", "pdf", "github", "tweet", "personal site"),
@@ -34,6 +37,15 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
     start_published_date: date | None = None
     end_published_date: date | None = None
     user_location: str | None = None
+
+    def clean(self) -> "SearchQuery":
+        """The same in texts that can be sent."""
+        return replace(
+            self,
+            query=clean_text(self.query),
+            include_domains=tuple(map(clean_text, self.include_domains)),
+            exclude_domains=tuple(map(clean_text, self.exclude_domains)),
+        )
 
     def find_filters(self) -> list[str]:
         """The names of the filters that are set."""
@@ -71,16 +83,26 @@ class Engine(Struct, frozen=True, kw_only=True):
 def _make_result(page: Mapping[str, Json], published_at: Json, **more: Json) -> dict[str, Json]:
     """The keys that every result has, and those of ``more`` that are not empty."""
     fixed = {
-        "title": page.get("title"),
-        "url": page["url"],
-        "published_date": published_at,
-        "author": page.get("author"),
+        "title": _read_text(page.get("title")),
+        "url": clean_text(page["url"]),
+        "published_date": _read_text(published_at),
+        "author": _read_text(page.get("author")),
     }
     return fixed | {name: value for name, value in more.items() if value}
 
 
-def _cut(text: object) -> str:
-    return str(text)[:MAX_TEXT_CHARS] if text else ""
+def _read_text(value: Json) -> str | None:
+    """None for what is no text."""
+    return clean_text(value) if isinstance(value, str) else None
+
+
+def _read_texts(values: Json) -> list[str]:
+    given = values if isinstance(values, list) else []
+    return [text for value in given if (text := _read_text(value))]
+
+
+def _cut(value: Json) -> str:
+    return (_read_text(value) or "")[:MAX_TEXT_CHARS]
 
 
 def _with_sites(query: SearchQuery) -> str:
@@ -127,7 +149,7 @@ def _read_searxng(answer: Json, query: SearchQuery) -> list[dict[str, Json]]:
         _make_result(
             page,
             page.get("publishedDate"),
-            highlights=[page["content"]] if page.get("content") else [],
+            highlights=_read_texts([page.get("content")]),
         )
         for page in answer["results"]
         if _is_wanted(page["url"], query)
@@ -179,7 +201,7 @@ def _read_brave(answer: Json, query: SearchQuery) -> list[dict[str, Json]]:
 
 
 def _brave_highlights(page: Mapping[str, Json]) -> list[str]:
-    return [text for text in (page.get("description"), *(page.get("extra_snippets") or ())) if text]
+    return _read_texts([page.get("description"), *(page.get("extra_snippets") or ())])
 
 
 def _ignored_by_brave(query: SearchQuery) -> list[str]:
@@ -217,7 +239,7 @@ def _read_tavily(answer: Json, _query: SearchQuery) -> list[dict[str, Json]]:
             page,
             page.get("published_date"),
             text=_cut(page.get("raw_content")),
-            highlights=[page["content"]] if page.get("content") else [],
+            highlights=_read_texts([page.get("content")]),
         )
         for page in answer["results"]
     ]
@@ -259,8 +281,8 @@ def _read_exa(answer: Json, query: SearchQuery) -> list[dict[str, Json]]:
             page,
             page.get("publishedDate"),
             text=_cut(page.get("text")) if query.include_text else "",
-            highlights=page.get("highlights"),
-            summary=page.get("summary"),
+            highlights=_read_texts(page.get("highlights")),
+            summary=_read_text(page.get("summary")),
         )
         for page in answer["results"]
     ]
@@ -274,13 +296,16 @@ def build_exa_contents(url: str, key: str) -> EngineRequest:
 
 
 def read_exa_contents(answer: Json) -> str:
-    """The page, as V1 returned it. LookupError if Exa does not have it."""
+    """The page, as V1 returned it. LookupError if Exa does not have it, or not its text."""
     page = answer["results"][0]
+    text = _read_text(page["text"])
+    if not (text or "").strip():
+        raise LookupError("text")
     found = {
-        "title": page.get("title"),
-        "published_date": page.get("publishedDate"),
-        "author": page.get("author"),
-        "text": page["text"],
+        "title": _read_text(page.get("title")),
+        "published_date": _read_text(page.get("publishedDate")),
+        "author": _read_text(page.get("author")),
+        "text": text,
     }
     return json.dumps(found, ensure_ascii=False, indent=2)
 

@@ -67,5 +67,7 @@ def find_age(headers: dict[str, str]) -> float:
     if headers.get("vary", "").strip() == "*":
         return 0.0
     age = directives.get("max-age", "")
+    # Not every digit of Unicode is one of a number.
+    is_number = age.isascii() and age.isdecimal()
     # Longer numbers than that are forever.
-    return min(float(age[:9]), MAX_AGE_SECONDS) if age.isdigit() else MAX_AGE_SECONDS
+    return min(float(age[:9]), MAX_AGE_SECONDS) if is_number else MAX_AGE_SECONDS

@@ -19,6 +19,8 @@ from holdfast.ports.documents import Documents
 from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
 
 MAX_EXTRACTION_SECONDS: Final = 20.0
+MAX_WAIT_SECONDS: Final = 30.0
+"""How much longer the sandbox may take in all: pages wait there for a slot."""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """How much of a page's text is read; the tool's limit is far below."""
 
@@ -67,8 +69,20 @@ async def _extract(page: SitePage, kind: str, sandbox: Sandbox) -> str:
         tempfile.TemporaryFile(buffering=0) as text,
     ):
         await asyncio.to_thread(_write, document, page.body)
-        result = await sandbox.run(_build_call(page, kind, (document.fileno(), text.fileno())))
+        call = _build_call(page, kind, (document.fileno(), text.fileno()))
+        result = await _run_in_time(call, sandbox)
         return await asyncio.to_thread(_read_result, result, text)
+
+
+async def _run_in_time(call: SandboxCall, sandbox: Sandbox) -> SandboxResult:
+    try:
+        # The sandbox limits the call itself: what takes longer is a wait for a slot.
+        async with asyncio.timeout(MAX_EXTRACTION_SECONDS + MAX_WAIT_SECONDS):
+            return await sandbox.run(call)
+    except TimeoutError:
+        raise DocumentUnreadable(
+            "it has arrived, but this server is too busy to read it. Try again later."
+        ) from None
 
 
 def _write(document: BinaryIO, body: bytes) -> None:

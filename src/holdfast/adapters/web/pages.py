@@ -1,4 +1,5 @@
-"""Pages of the web for an agent: from the cache, from Exa if there is a key for it, else from their site."""
+"""Pages of the web for an agent: from the cache, from Exa if there is a key for it and the page is public, else from
+their site."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,13 +7,15 @@ from typing import Final
 
 from holdfast.adapters.web.page_cache import MAX_AGE_SECONDS, PageCache
 from holdfast.adapters.web.page_text import read_page
+from holdfast.adapters.web.page_url import check_scheme, quote_url
 from holdfast.adapters.web.search import WebSearch
-from holdfast.adapters.web.site import check_scheme, fetch, quote_url
+from holdfast.adapters.web.site import SitePage, fetch
 from holdfast.errors import CallerError, ToolError, Undeliverable
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Services
 
 MAX_SECONDS: Final = 30.0
+"""How long a page may take to arrive. Reading it has limits of its own."""
 
 
 class WebPages:
@@ -40,23 +43,30 @@ class WebPages:
             name = f"exa {url}" if self._search.has_pages(secrets) else url
             if (text := self._cache.find(organization_id, name, now)) is not None:
                 return text
-            async with asyncio.timeout(self._max_seconds):
-                text, age_seconds = await self._fetch(services, sandbox, url, secrets)
+            page = await self._download(services, url, secrets)
         except (CallerError, Undeliverable) as error:
             raise ToolError(f"Error fetching webpage: {error}") from None
-        except TimeoutError:
-            raise ToolError(
-                f"Error fetching webpage: it takes longer than {self._max_seconds:g} s."
-            ) from None
+        if isinstance(page, str):
+            text, age_seconds = page, MAX_AGE_SECONDS
+        else:
+            text = await read_page(page, services.documents, sandbox)
+            age_seconds = page.age_seconds
         self._cache.put(organization_id, name, text, now, age_seconds)
         return text
 
-    async def _fetch(
-        self, services: Services, sandbox: Sandbox, url: str, secrets: Mapping[str, str]
-    ) -> tuple[str, float]:
-        """The text, and how long it may be kept."""
-        text = await self._search.find_page(url, secrets)
-        if text is not None:
-            return text, MAX_AGE_SECONDS
-        page = await fetch(services.outgoing, url, self._max_seconds)
-        return await read_page(page, services.documents, sandbox), page.age_seconds
+    async def _download(
+        self, services: Services, url: str, secrets: Mapping[str, str]
+    ) -> SitePage | str:
+        """The page of the site, or the text that Exa has of it."""
+        try:
+            async with asyncio.timeout(self._max_seconds):
+                # Exa hears only of what it could find by itself.
+                if self._search.has_pages(secrets) and await services.outgoing.is_public(url):
+                    text = await self._search.find_page(url, secrets)
+                    if text is not None:
+                        return text
+                return await fetch(services.outgoing, url, self._max_seconds)
+        except TimeoutError:
+            raise ToolError(
+                f"Error fetching webpage: it takes longer than {self._max_seconds:g} s to arrive."
+            ) from None

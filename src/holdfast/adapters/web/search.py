@@ -1,6 +1,7 @@
 """Searching the web with the engine that an agent's secrets or the operator's settings choose."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from holdfast.adapters.web.engines import (
     read_exa_contents,
 )
 from holdfast.adapters.web.user_agent import USER_AGENT
-from holdfast.core.addresses import parse_allowed
+from holdfast.core.addresses import MAX_URL_CHARACTERS, parse_allowed
 from holdfast.errors import CallerError, ToolError, Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
@@ -34,6 +35,8 @@ NO_KEY: Final = (
 )
 
 _MAX_REASON_CHARS: Final = 200
+# What a header can carry. The client's error about anything else would show the key.
+_KEY: Final = re.compile(r"[!-~]+")
 # The addresses of engines are the operator's or constants, so private ones are no danger.
 _EVERYWHERE: Final = parse_allowed(["0.0.0.0/0", "::/0"])
 
@@ -70,16 +73,14 @@ class WebSearch:
 
     async def search(self, query: SearchQuery, secrets: Mapping[str, str]) -> str:
         """The results as JSON, with the filters that the engine could not apply. ToolError if there is no engine."""
-        chosen = self._choose(secrets)
+        query, chosen = query.clean(), self._choose(secrets)
         engine = chosen.engine
         try:
-            answer = await self._ask(chosen, engine.build(query, chosen.key))
-            results = engine.read(answer, query)[: query.num_results]
+            request = engine.build(query, chosen.key)
+            _check_length(chosen, request)
+            results = _read_results(engine, await self._ask(chosen, request), query)
         except _EngineFailed as failure:
             return _to_json({"query": query.query, "error": f"Search failed: {failure}"})
-        except (LookupError, TypeError, ValueError, AttributeError):
-            why = f"the answer of {engine.name} has an unknown form"
-            return _to_json({"query": query.query, "error": f"Search failed: {why}"})
         ignored = engine.find_ignored(query)
         told = {"ignored": ignored} if ignored else {}
         return _to_json({"query": query.query, "results": results, **told})
@@ -113,12 +114,20 @@ class WebSearch:
         raise ToolError(NO_KEY)
 
     def _find_exa(self, secrets: Mapping[str, str]) -> _ChosenEngine | None:
-        return self._with_key(EXA, secrets) or self._with_key(EXA, self._options.keys)
+        try:
+            return self._with_key(EXA, secrets) or self._with_key(EXA, self._options.keys)
+        except ToolError:
+            # A page can be read without Exa; searching tells what is wrong with the key.
+            return None
 
     def _with_key(self, engine: Engine, keys: Mapping[str, str]) -> _ChosenEngine | None:
         key = keys.get(engine.key_name, "").strip() if engine.key_name else ""
         if not key or engine.address is None:
             return None
+        if _KEY.fullmatch(key) is None:
+            raise ToolError(
+                f"{engine.key_name} cannot be a key: it has blanks, control characters or letters beyond ASCII."
+            )
         return _ChosenEngine(engine, self._options.addresses.get(engine.name, engine.address), key)
 
     def _with_settings(self, engine: Engine) -> _ChosenEngine | None:
@@ -154,6 +163,24 @@ class WebSearch:
             return json.loads(response.body)
         except (ValueError, RecursionError):
             raise _EngineFailed(f"the answer of {chosen.engine.name} is not JSON") from None
+
+
+def _check_length(chosen: _ChosenEngine, request: EngineRequest) -> None:
+    if request.body is not None:
+        return
+    length = len(chosen.address) + len(request.path)
+    if length > MAX_URL_CHARACTERS:
+        raise _EngineFailed(
+            f"the query is too long for {chosen.engine.name}: with its domains and encoded for a URL it makes {length} "
+            f"characters, at most {MAX_URL_CHARACTERS} characters can be sent"
+        )
+
+
+def _read_results(engine: Engine, answer: Any, query: SearchQuery) -> list[dict[str, Any]]:
+    try:
+        return engine.read(answer, query)[: query.num_results]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise _EngineFailed(f"the answer of {engine.name} has an unknown form") from None
 
 
 def _describe_refusal(chosen: _ChosenEngine, response: OutgoingResponse) -> str:

@@ -6,11 +6,12 @@ robots.txt is not asked: an agent reads single pages for a person, as a browser 
 import asyncio
 import zlib
 from typing import Final
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from holdfast.adapters.web.page_cache import find_age
+from holdfast.adapters.web.page_url import check_scheme, follow
 from holdfast.adapters.web.user_agent import USER_AGENT
 from holdfast.errors import ToolError
 from holdfast.ports.outgoing import Outgoing, OutgoingRequest, OutgoingResponse
@@ -18,8 +19,12 @@ from holdfast.ports.outgoing import Outgoing, OutgoingRequest, OutgoingResponse
 MAX_BYTES: Final = 10 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
 
+# 32: the header says which of them it is.
+_GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
+_GZIP_BEGINNING: Final = b"\x1f\x8b"
+# What follows a part is copied when it ends, and a body may have very many parts: so a piece is small.
+_PIECE_BYTES: Final = 4096
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
-_PRINTABLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
 _HEADERS: Final = {
     "User-Agent": USER_AGENT,
     "Accept": "text/html, application/xhtml+xml, text/plain, text/markdown, application/json, application/pdf, */*;q=0.5",
@@ -37,23 +42,6 @@ class SitePage(Struct, frozen=True, kw_only=True):
     age_seconds: float
 
 
-def check_scheme(url: str) -> None:
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError:
-        scheme = ""
-    if scheme not in ("http", "https"):
-        raise ToolError(
-            f"Invalid URL scheme '{scheme}'. Only 'http' and 'https' URLs are supported. "
-            "Local file paths (file://) and other protocols cannot be fetched."
-        )
-
-
-def quote_url(url: str) -> str:
-    """The URL with what people write and a URL does not have, such as spaces and umlauts, encoded."""
-    return quote(url.strip(), safe=_PRINTABLE)
-
-
 async def fetch(outgoing: Outgoing, url: str, seconds: float) -> SitePage:
     """ToolError, CallerError or Undeliverable says why there is no page. The time is that of all redirects together; the
     caller limits it."""
@@ -69,7 +57,7 @@ async def fetch(outgoing: Outgoing, url: str, seconds: float) -> SitePage:
         location = response.headers.get("location")
         if response.status not in _REDIRECTS or not location:
             return await _build_page(url, response, age_seconds)
-        url = urljoin(url, quote(location.strip().encode("latin-1"), safe=_PRINTABLE))
+        url = follow(url, location)
     raise ToolError(f"Error fetching webpage: it has more than {MAX_REDIRECTS} redirects.")
 
 
@@ -105,15 +93,26 @@ async def _decompress(response: OutgoingResponse) -> bytes:
 
 
 def _inflate(body: bytes) -> bytes:
-    # 32: the header says whether it is gzip or zlib.
-    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        data = decoder.decompress(body, MAX_BYTES + 1)
-    except zlib.error as error:
-        raise ToolError(f"Error fetching webpage: it cannot be decompressed ({error}).") from None
-    if len(data) > MAX_BYTES:
-        raise ToolError(f"Error fetching webpage: it is larger than {MAX_BYTES} bytes.")
-    return data
+    """The data of zlib, or of all parts of gzip together."""
+    data, position = bytearray(), 0
+    decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+    while position < len(body):
+        if decoder.eof:
+            if not body.startswith(_GZIP_BEGINNING, position):
+                break  # padding
+            decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+        piece = body[position : position + _PIECE_BYTES]
+        try:
+            data += decoder.decompress(piece, MAX_BYTES + 1 - len(data))
+        except zlib.error as error:
+            why = f"it cannot be decompressed ({error})"
+            raise ToolError(f"Error fetching webpage: {why}.") from None
+        if len(data) > MAX_BYTES:
+            raise ToolError(f"Error fetching webpage: it is larger than {MAX_BYTES} bytes.")
+        position += len(piece) - len(decoder.unused_data)
+    if body and not decoder.eof:
+        raise ToolError("Error fetching webpage: its compressed data ends early.")
+    return bytes(data)
 
 
 def _host(url: str) -> str:

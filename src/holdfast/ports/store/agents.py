@@ -19,8 +19,16 @@ class Agents(Protocol):
         """Return the agent. NotFound: ``Agent with ID <id> not found``."""
         ...
 
+    def get_for_update(self, organization_id: str, agent_id: str) -> Agent:
+        """As ``get``, and lock the agent until the end of the transaction. For whoever saves what was read."""
+        ...
+
     def find(self, organization_id: str, agent_ids: Collection[str]) -> Sequence[Agent]:
         """Return those of these agents that exist."""
+        ...
+
+    def find_for_update(self, organization_id: str, agent_ids: Collection[str]) -> Sequence[Agent]:
+        """As ``find``, sorted by id, and lock the agents until the end of the transaction."""
         ...
 
     def lock_holders(self, tool_id: str, *, naming: str) -> Sequence[Agent]:

@@ -18,6 +18,10 @@ class McpServers(Protocol):
         """Return the server. NotFound: ``MCPServer not found with id='<id>'``."""
         ...
 
+    def get_for_update(self, organization_id: str, server_id: str) -> McpServer:
+        """As ``get``, and lock the server until the end of the transaction. For whoever saves what was read."""
+        ...
+
     def find_by_name(self, organization_id: str, name: str) -> McpServer | None:
         """Return the server of that name; None if there is none."""
         ...

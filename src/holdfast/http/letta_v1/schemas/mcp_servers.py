@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from holdfast.core.mcp_servers import MAX_NAME_CHARS, NAME_PATTERN
 from holdfast.http.letta_v1.schemas.limits import MAX_SECRETS, JsonObject
 
-MAX_SERVER_NAME_CHARS: Final = 200
 MAX_URL_CHARS: Final = 2_000
 MAX_HEADERS: Final = 100
 MAX_HEADER_NAME_CHARS: Final = 200
@@ -39,9 +39,8 @@ ServerName = Annotated[
     str,
     Field(
         min_length=1,
-        max_length=MAX_SERVER_NAME_CHARS,
-        # No control characters: it is shown to people, and is a part of addresses.
-        pattern="^[^\\x00-\\x1f\\x7f]+$",
+        max_length=MAX_NAME_CHARS,
+        pattern=NAME_PATTERN,
         description="Unique within the organization.",
     ),
 ]
@@ -163,6 +162,8 @@ class McpStdioServer(Struct, frozen=True, kw_only=True, tag="stdio", tag_field="
     command: str
     args: tuple[str, ...]
     env: dict[str, str] | None
+    # Not in V1, as below: it is in the operator's file, and cannot be changed over the API.
+    is_configured: bool
 
 
 class _HttpServer(Struct, frozen=True, kw_only=True):
@@ -172,6 +173,7 @@ class _HttpServer(Struct, frozen=True, kw_only=True):
     auth_header: str | None
     auth_token: str | None
     custom_headers: dict[str, str] | None
+    is_configured: bool
 
 
 class McpSseServer(_HttpServer, frozen=True, kw_only=True, tag="sse", tag_field="mcp_server_type"):

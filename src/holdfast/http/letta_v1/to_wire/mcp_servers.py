@@ -38,6 +38,7 @@ def mcp_server_state(server: mcp_servers.McpServer) -> McpServerState:
             command=server.command or "",
             args=server.args,
             env=secrets.env,
+            is_configured=server.is_configured,
         )
     kind = McpSseServer if server.transport is Transport.SSE else McpStreamableHttpServer
     return kind(
@@ -47,6 +48,7 @@ def mcp_server_state(server: mcp_servers.McpServer) -> McpServerState:
         auth_header=secrets.auth_header,
         auth_token=secrets.auth_token,
         custom_headers=secrets.custom_headers,
+        is_configured=server.is_configured,
     )
 
 
