@@ -131,6 +131,17 @@ async def test_an_error_of_the_server_is_a_failed_call_with_its_own_text(rig: Mc
     assert (returned.outcome, returned.text) == (Outcome.FAILED, "No such city.")
 
 
+@pytest.mark.parametrize("failure", [None, McpError(SERVER, "cut \ud83d")])
+async def test_half_a_character_in_what_a_server_says_is_replaced(
+    rig: McpRig, failure: McpError | None
+) -> None:
+    """It could not be stored."""
+    agent = await rig.make_mcp_agent(LOOK)
+    rig.mcp.answer = lambda call: RemoteResult((Text("cut \ud83d"),))
+    rig.mcp.failures = [failure] if failure is not None else []
+    assert (await call_once(rig, agent)).text.endswith("cut ?")
+
+
 async def test_a_call_that_did_not_reach_its_server_does_not_end_a_loop_that_it_would_end(
     rig: McpRig,
 ) -> None:

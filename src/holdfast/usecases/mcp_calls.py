@@ -178,7 +178,7 @@ def _bounded_content(parts: Sequence[VisiblePart]) -> Iterator[VisiblePart]:
             count, total = count + 1, total + len(data)
             shown.append(Image(kind, part.data))
         else:
-            shown.append(Text(part.text.encode(errors="replace").decode()))
+            shown.append(part)
     return _join_texts(shown or [Text(EMPTY_RESPONSE)])
 
 
