@@ -5,6 +5,7 @@ unknown. Only what the server itself calls an error is a failed call (tools-v1 Â
 """
 
 import asyncio
+import json
 import logging
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from holdfast.errors import (
     BackendError,
     CallerError,
     HoldfastError,
+    InvalidArgument,
     McpCallLost,
     McpError,
     McpTimedOut,
@@ -62,6 +64,7 @@ class McpCalls:
         )
         arguments = _own_arguments(tool, planned.arguments)
         try:
+            _refuse_unsendable(arguments)
             server = await self._load_server(tool)
 
             async def action(endpoint: Endpoint) -> RemoteResult:
@@ -133,6 +136,16 @@ def _own_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in arguments.items()
         if key not in STRIPPED_ARGUMENTS or key in known
     }
+
+
+def _refuse_unsendable(arguments: Mapping[str, Any]) -> None:
+    """Refuse what would fail only while it is sent: the connection would end, and all other calls on it."""
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise InvalidArgument(
+            f"The arguments cannot be sent: {error}. Nothing was sent to the MCP server."
+        ) from None
 
 
 def _parameters(json_schema: Mapping[str, Any]) -> dict[str, Any]:
