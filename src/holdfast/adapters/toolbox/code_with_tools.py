@@ -24,13 +24,14 @@ from holdfast.adapters.toolbox.specs import (
     string_schema,
 )
 from holdfast.adapters.toolbox.tool_channel import answer_calls
+from holdfast.core.json_depth import is_too_deep
 from holdfast.core.messages import SEND_MESSAGE, Image, ToolCall, ToolReturn
 from holdfast.core.runs import Run
 from holdfast.core.tool_rules import needs_approval
 from holdfast.core.tool_source.script import ENTRY_FUNCTION, as_module
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall
-from holdfast.engine.lease_check import check_lease
+from holdfast.engine.lease_check import check_lease, is_lost
 from holdfast.errors import BackendError, ToolError, ToolSourceInvalid
 from holdfast.ports.sandbox import SandboxCall, SandboxResult, ServerFunction
 from holdfast.ports.store import Transaction
@@ -39,6 +40,7 @@ from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 NAME: Final = "run_code_with_tools"
 MAX_DESCRIPTION_CHARS: Final = 2_000
 
+_FAULT: Final = "The server has failed. Whether the call had an effect is unknown."
 _NOT_IN_A_NAME: Final = re.compile(r"\W")
 
 log = logging.getLogger(__name__)
@@ -147,9 +149,19 @@ class _Program:
         if self._context.on_tool_used is not None:
             self._context.on_tool_used(name)
         if tool.enable_parallel_execution:
-            return await self._execute(tool, arguments)
+            return await self._try_to_execute(tool, arguments)
         async with self._one_by_one:
+            return await self._try_to_execute(tool, arguments)
+
+    async def _try_to_execute(self, tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
+        try:
             return await self._execute(tool, arguments)
+        except Exception as error:
+            if is_lost(error):
+                raise
+            # The program has perhaps called other tools, and goes on: a fault here must not fail its run.
+            log.exception("tool.failed", extra={"tool": tool.name})
+            return {"error": f"Error executing function {tool.name}: {_FAULT}"}
 
     async def _execute(self, tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
         values: list[Any] = []
@@ -173,12 +185,16 @@ class _Program:
 
 
 def _choose_value(returned: ToolReturn, values: Sequence[Any], limit: int) -> Any:
-    """What a custom tool has returned, unless it is too long: then, and for other tools, the text that a model would get."""
-    if values and len(json.dumps(values[-1], ensure_ascii=False)) <= limit:
+    """What a custom tool has returned, unless it is too large: then, and for other tools, the text that a model would get."""
+    if values and _fits(values[-1], limit):
         return values[-1]
     if any(isinstance(part, Image) for part in returned.content):
         return f"{returned.text}\n[image]".strip()
     return returned.text
+
+
+def _fits(value: Any, limit: int) -> bool:
+    return not is_too_deep(value) and len(json.dumps(value, ensure_ascii=False)) <= limit
 
 
 def build_functions(tools: Sequence[Tool]) -> tuple[ServerFunction, ...]:
