@@ -268,6 +268,33 @@ async def test_tools_of_every_kind_are_functions(bench: Bench) -> None:
     assert bench.toolbox.started[-1] == ("look-up", {"city": "Oslo"})
 
 
+async def test_names_that_python_uses_itself_end_with_an_underscore(plain_bench: Bench) -> None:
+    bench = plain_bench
+    names = ("print", "class", "__name__", "ToolFailed", "value_of_the_last_line", "len", "len_")
+    await bench.attach(*(bench.remote(name) for name in names))
+
+    value = await bench.value(
+        """
+        print("mine")
+        tools = [print_, class_, __name___, ToolFailed_, value_of_the_last_line_, len__, len_]
+        told = [tool() for tool in tools]
+        [len(told), __name__, issubclass(ToolFailed, Exception)]
+        """
+    )
+
+    assert value == [7, "tool", True]
+    assert [name for name, _ in bench.toolbox.started] == [*names]
+
+
+async def test_tools_whose_names_would_be_the_same_are_all_functions(plain_bench: Bench) -> None:
+    bench = plain_bench
+    await bench.attach(*(bench.remote(name) for name in ("look-up", "look_up", "2look")))
+
+    await bench.value("look_up()\nlook_up_()\n_2look()")
+
+    assert [name for name, _ in bench.toolbox.started] == ["look_up", "look-up", "2look"]
+
+
 async def test_the_result_has_the_form_of_v1(plain_bench: Bench) -> None:
     bench = plain_bench
     await bench.attach(bench.custom("shout", SHOUT, "text"))
