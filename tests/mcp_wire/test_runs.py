@@ -145,6 +145,16 @@ async def test_a_run_is_cancelled_by_its_tool_and_whoever_waits_for_it_is_told(
     assert letta.runs.retrieve(run["id"]).status == "cancelled"
 
 
+async def test_an_agent_may_cancel_a_run_that_works(
+    server: ServerProcess, generation: str, letta: Letta, make_agent: MakeAgent, gate: Gate
+) -> None:
+    agent = make_agent()
+    run = letta.agents.messages.create_async(agent.id, input="Hello")
+    await gate.reached.wait()
+    async with connect_mcp(server.address, generation, {"X-Agent-Id": agent.id}) as client:
+        assert "The run was cancelled" in await call(client, "cancel_run", run_id=run.id)
+
+
 async def test_a_message_to_a_busy_agent_waits_for_its_turn_and_says_behind_which_run(
     server: ServerProcess, generation: str, letta: Letta, make_agent: MakeAgent, gate: Gate
 ) -> None:

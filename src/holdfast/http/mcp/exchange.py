@@ -37,6 +37,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from holdfast.core.agents import Actor
+from holdfast.core.mcp_headers import AGENT_HEADER
 from holdfast.http.error_status import UNKNOWN_ERROR
 from holdfast.http.json_response import json_response
 from holdfast.http.mcp.caller import Caller
@@ -46,8 +47,6 @@ from holdfast.http.sse import KEEP_ALIVE_SECONDS, EventStream, encode_frames
 from holdfast.ports.services import Services
 
 _INVALID: Final = refuse("The body must be one JSON-RPC request or notification.", INVALID_REQUEST)
-# Sent with the calls of agents.
-_AGENT_HEADER: Final = "x-agent-id"
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
 
 
@@ -80,7 +79,7 @@ async def answer(
     if isinstance(connection, InboundLadderRejection):
         return _reject(connection, request.id)
     exchange = Exchange(request, connection, may_stream=may_stream, is_modern=is_modern)
-    return await exchange.respond(services, actor, is_agent=_AGENT_HEADER in headers)
+    return await exchange.respond(services, actor, is_agent=AGENT_HEADER in headers)
 
 
 def _acknowledge(message: Mapping[str, Any], modern_version: str | None) -> Response:
