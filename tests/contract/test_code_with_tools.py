@@ -20,6 +20,7 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.toolbox.code_with_tools import NAME
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.adapters.toolbox.tool_channel import MAX_CALLS, MAX_CALLS_AT_ONCE, TOO_MANY_CALLS
+from holdfast.core.json_depth import MAX_DEPTH
 from holdfast.core.messages import Image, Outcome, Text, ToolCall, ToolReturn
 from holdfast.core.runs import ClientTool, RunRequest, RunStatus
 from holdfast.core.tool_rules import RequiresApproval
@@ -43,6 +44,13 @@ def counts(words: list) -> dict:
 TEXT_OF_JSON = """
 def text_of_json() -> str:
     return '{"a": 1}'
+"""
+DEEP = """
+def deep(levels: int) -> list:
+    made = []
+    for _ in range(levels - 1):
+        made = [made]
+    return made
 """
 LONG = """
 def long(n: int) -> list:
@@ -69,6 +77,9 @@ def hear():
     while len(body) < size:
         body += raw.recv(size - len(body))
     return json.loads(body)
+def nested(levels):
+    body = b'{"id": 1, "tool": "look", "arguments": {"n": ' + b"[" * (levels - 2) + b"]" * (levels - 2) + b"}}"
+    return struct.pack("!I", len(body)) + body
 """
 
 
@@ -84,6 +95,7 @@ class WatchedToolbox:
         self.most_at_once = 0
         self.remote_result: tuple[Any, ...] = (Text("from afar"),)
         self.gate: asyncio.Event | None = None
+        self.fault: Exception | None = None
 
     def builtin_tools(self) -> Sequence[BuiltinSpec]:
         return self._router.builtin_tools()
@@ -98,6 +110,8 @@ class WatchedToolbox:
                 return await self._router.run(tool, planned, context)
             if self.gate is not None:
                 await self.gate.wait()
+            if self.fault is not None:
+                raise self.fault
             return ToolReturn(
                 planned.call.id, tool.name, Outcome.FINISHED, tuple(self.remote_result)
             )
@@ -254,6 +268,33 @@ async def test_tools_of_every_kind_are_functions(bench: Bench) -> None:
     assert bench.toolbox.started[-1] == ("look-up", {"city": "Oslo"})
 
 
+async def test_names_that_python_uses_itself_end_with_an_underscore(plain_bench: Bench) -> None:
+    bench = plain_bench
+    names = ("print", "class", "__name__", "ToolFailed", "value_of_the_last_line", "len", "len_")
+    await bench.attach(*(bench.remote(name) for name in names))
+
+    value = await bench.value(
+        """
+        print("mine")
+        tools = [print_, class_, __name___, ToolFailed_, value_of_the_last_line_, len__, len_]
+        told = [tool() for tool in tools]
+        [len(told), __name__, issubclass(ToolFailed, Exception)]
+        """
+    )
+
+    assert value == [7, "tool", True]
+    assert [name for name, _ in bench.toolbox.started] == [*names]
+
+
+async def test_tools_whose_names_would_be_the_same_are_all_functions(plain_bench: Bench) -> None:
+    bench = plain_bench
+    await bench.attach(*(bench.remote(name) for name in ("look-up", "look_up", "2look")))
+
+    await bench.value("look_up()\nlook_up_()\n_2look()")
+
+    assert [name for name, _ in bench.toolbox.started] == ["look_up", "look-up", "2look"]
+
+
 async def test_the_result_has_the_form_of_v1(plain_bench: Bench) -> None:
     bench = plain_bench
     await bench.attach(bench.custom("shout", SHOUT, "text"))
@@ -407,6 +448,7 @@ async def test_a_program_that_calls_too_often_gets_no_more_answers(bench: Bench)
         "struct.pack('!I', 2**32 - 1)",
         f"struct.pack('!I', {MAX_REQUEST_BYTES + 1})",
         "struct.pack('!I', 100000) + b'[' * 100000",
+        f"nested({MAX_DEPTH + 1})",
         "struct.pack('!I', 4) + b'null'",
         "struct.pack('!I', 2) + b'{}'",
         "struct.pack('!I', 8) + b'\\xff' * 8",
@@ -437,6 +479,69 @@ async def test_garbage_ends_the_channel_and_nothing_else(bench: Bench, garbage: 
 
     assert value[:2] == ["from afar", None]
     assert "takes no more calls" in value[2]
+
+
+@pytest.mark.parametrize(("levels", "is_taken"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+async def test_arguments_that_are_nested_too_deeply_are_refused_in_the_program(
+    plain_bench: Bench, levels: int, is_taken: bool
+) -> None:
+    bench = plain_bench
+    await bench.attach(bench.remote("look", "n"))
+
+    told, second = await bench.value(
+        f"""
+        deep = []
+        for _ in range({levels} - 3):
+            deep = [deep]
+        try:
+            told = look(deep)
+        except ToolFailed as error:
+            told = str(error)
+        [told, look(1)]
+        """
+    )
+
+    refusal = (
+        f"The arguments of look cannot be sent: JSON is nested deeper than {MAX_DEPTH} levels."
+    )
+    assert told == ("from afar" if is_taken else refusal)
+    assert second == "from afar"
+
+
+async def test_a_result_that_is_nested_too_deeply_is_given_as_text(plain_bench: Bench) -> None:
+    bench = plain_bench
+    await bench.attach(bench.custom("deep", DEEP, "levels", return_char_limit=1_000))
+
+    value = await bench.value(f"[deep({MAX_DEPTH}), deep({MAX_DEPTH + 1})]")
+
+    shallow, text = value
+    assert isinstance(shallow, list)
+    assert text == "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)
+
+
+async def test_a_fault_of_the_server_in_a_call_is_an_error_in_the_program_and_is_logged(
+    plain_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run, which has called other tools by then, must not fail with it."""
+    bench = plain_bench
+    bench.toolbox.fault = KeyError("secret")
+    await bench.attach(bench.remote("look"))
+
+    value = await bench.value(
+        """
+        try:
+            look()
+        except ToolFailed as error:
+            told = str(error)
+        told
+        """
+    )
+
+    assert value == (
+        "Error executing function look: The server has failed. Whether the call had an effect is unknown."
+    )
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage() == "tool.failed"
 
 
 async def test_descriptors_that_are_sent_along_are_dropped(plain_bench: Bench) -> None:

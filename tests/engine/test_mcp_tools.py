@@ -131,6 +131,17 @@ async def test_an_error_of_the_server_is_a_failed_call_with_its_own_text(rig: Mc
     assert (returned.outcome, returned.text) == (Outcome.FAILED, "No such city.")
 
 
+@pytest.mark.parametrize("failure", [None, McpError(SERVER, "cut \ud83d")])
+async def test_half_a_character_in_what_a_server_says_is_replaced(
+    rig: McpRig, failure: McpError | None
+) -> None:
+    """It could not be stored."""
+    agent = await rig.make_mcp_agent(LOOK)
+    rig.mcp.answer = lambda call: RemoteResult((Text("cut \ud83d"),))
+    rig.mcp.failures = [failure] if failure is not None else []
+    assert (await call_once(rig, agent)).text.endswith("cut ?")
+
+
 async def test_a_call_that_did_not_reach_its_server_does_not_end_a_loop_that_it_would_end(
     rig: McpRig,
 ) -> None:
@@ -184,6 +195,26 @@ async def test_nulls_for_what_a_model_leaves_out_of_a_strict_schema_are_not_sent
     assert rig.mcp.calls[0].arguments == ROME
 
 
+@pytest.mark.parametrize(
+    ("city", "why"),
+    [
+        ("cut \ud83d", "surrogates not allowed"),
+        (float("nan"), "not JSON compliant"),
+    ],
+    ids=["half a character", "no number"],
+)
+async def test_arguments_that_cannot_be_sent_are_refused_before_anything_is_sent(
+    rig: McpRig, city: Any, why: str
+) -> None:
+    """The SDK would fail halfway, and would end the connection with all other calls on it."""
+    _, (tool,) = await rig.add_server(LOOK)
+    returned = await run_directly(rig, tool, {"city": city})
+    assert returned.outcome is Outcome.NOT_STARTED
+    assert why in returned.text
+    assert returned.text.endswith("Nothing was sent to the MCP server.")
+    assert rig.mcp.calls == []
+
+
 async def test_texts_are_joined_and_cut_to_the_limit_of_the_tool(rig: McpRig) -> None:
     _, (tool,) = await rig.add_server(LOOK)
     tool = structs.replace(tool, return_char_limit=8)
@@ -196,8 +227,10 @@ async def test_texts_are_joined_and_cut_to_the_limit_of_the_tool(rig: McpRig) ->
     assert last.text.startswith("t... [NOTE: function output was truncated")
 
 
-async def run_directly(rig: McpRig, tool: Any, **context: Any) -> ToolReturn:
-    planned = PlannedCall(ToolCall("c1", tool.name, "{}"), {})
+async def run_directly(
+    rig: McpRig, tool: Any, arguments: dict[str, Any] | None = None, **context: Any
+) -> ToolReturn:
+    planned = PlannedCall(ToolCall("c1", tool.name, "{}"), arguments or {})
     where = ToolContext(
         agent_id="agent-1", organization_id=ACTOR.organization_id, thread_id="agent-1", **context
     )

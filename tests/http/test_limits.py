@@ -18,9 +18,10 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import passages
 from holdfast.core.archives import MAX_DESCRIPTION_CHARS
 from holdfast.core.blocks import MAX_VALUE_CHARS
+from holdfast.core.json_depth import MAX_DEPTH
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
-from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_DEPTH, MAX_VALUES, has_more_values
+from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_VALUES, has_more_values
 from holdfast.http.json_response import list_response
 from holdfast.http.letta_v1.parameters.paging import MAX_LIMIT
 from holdfast.http.letta_v1.schemas import limits

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 from msgspec.structs import replace
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 from tests.support.http_app import use_app
 from tests.support.mcp_client import GENERATIONS, LEGACY, MODERN
 from tests.support.mcp_requests import (
@@ -497,6 +497,49 @@ async def test_a_caller_who_is_cut_off_leaves_no_task(
     asking.cancel()
 
     await asyncio.wait_for(has_ended.wait(), WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
+async def test_a_caller_who_leaves_before_there_is_an_answer_leaves_no_task(
+    app: FastAPI, replace_tool: ReplaceTool, accept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one who takes no stream, or leaves before it has begun."""
+    has_begun, has_ended = asyncio.Event(), asyncio.Event()
+    sent: list[Message] = []
+
+    async def work(_: Caller, __: Mapping[str, Any]) -> Answer:
+        has_begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    body = json.dumps(rpc("tools/call", {"name": replace_tool(work)})).encode()
+    messages: list[Message] = [{"type": "http.request", "body": body}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        await has_begun.wait()
+        return {"type": "http.disconnect"}
+
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 2 * WAIT_SECONDS)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"accept", accept.encode())],
+    }
+    await asyncio.wait_for(app(scope, receive, send), WAIT_SECONDS)
+
+    await asyncio.wait_for(has_ended.wait(), WAIT_SECONDS)
+    # Nobody reads it, but it is counted.
+    assert sent[0]["status"] == 499
 
 
 async def test_a_fault_of_the_server_is_an_error_that_says_nothing_of_it_and_is_logged(

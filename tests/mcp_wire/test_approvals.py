@@ -103,6 +103,33 @@ async def test_some_calls_of_a_request_are_decided_and_the_others_wait(
     assert answer == "Done."
 
 
+async def test_an_agent_cannot_deny_a_call_by_cancelling_the_run_that_waits(
+    server: ServerProcess, generation: str, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    """Not even by naming the run that was answered in part, before the one that waits now."""
+    provider.script(Answer(SHOUTING, WHISPERING), "Done.")
+    async with (
+        connect_mcp(server.address, generation) as person,
+        connect_mcp(server.address, generation, {"X-Agent-Id": agent.id}) as other,
+    ):
+        sent = {"agent": agent.id, "message": "Shout"}
+        first = run_id_of(await person.call_tool("send_message", sent))
+        at_first = await fail(other, "cancel_run", run_id=first)
+        decision = {"approval_id": first, "approve": True, "calls": ["call_shout"]}
+        second = run_id_of(await person.call_tool("decide_approval", decision))
+        refused = [await fail(other, "cancel_run", run_id=run_id) for run_id in (first, second)]
+        (waiting,) = (await call_for_value(person, "list_approvals", agent=agent.id))["approvals"]
+        cancelled = await call(person, "cancel_run", run_id=second)
+
+    for run_id, text in ((first, at_first), (second, refused[0]), (second, refused[1])):
+        assert text == (
+            f"The run {run_id} has tool calls that are for a person to decide. Cancelling it would deny them, which an "
+            "agent cannot do."
+        )
+    assert waiting["run_id"] == second
+    assert "The run was cancelled" in cancelled
+
+
 async def test_a_decision_that_comes_too_late_is_an_error_that_says_who_was_first(
     server: ServerProcess, generation: str, provider: ScriptedProvider, agent: AgentState
 ) -> None:

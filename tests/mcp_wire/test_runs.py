@@ -23,6 +23,9 @@ pytestmark = pytest.mark.slow
 
 # Longer than a run without a gate takes.
 LONG = 60
+# How long other APIs let a message wait for its turn, and longer than that.
+BUSY_WAIT = 0.5
+OUTLASTING = 3 * BUSY_WAIT
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def server(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     """Like the usual one, but a message does not wait long for its turn."""
-    shared = variables(running_provider) | {"HOLDFAST_BUSY_WAIT_SECONDS": "0.5"}
+    shared = variables(running_provider) | {"HOLDFAST_BUSY_WAIT_SECONDS": str(BUSY_WAIT)}
     started = ServerProcess.start(tmp_path_factory.mktemp("home"), **shared)
     yield started
     started.stop()
@@ -142,8 +145,18 @@ async def test_a_run_is_cancelled_by_its_tool_and_whoever_waits_for_it_is_told(
     assert letta.runs.retrieve(run["id"]).status == "cancelled"
 
 
-async def test_a_busy_agent_is_an_error_that_names_the_run_that_it_works_on(
-    server: ServerProcess, generation: str, make_agent: MakeAgent, gate: Gate
+async def test_an_agent_may_cancel_a_run_that_works(
+    server: ServerProcess, generation: str, letta: Letta, make_agent: MakeAgent, gate: Gate
+) -> None:
+    agent = make_agent()
+    run = letta.agents.messages.create_async(agent.id, input="Hello")
+    await gate.reached.wait()
+    async with connect_mcp(server.address, generation, {"X-Agent-Id": agent.id}) as client:
+        assert "The run was cancelled" in await call(client, "cancel_run", run_id=run.id)
+
+
+async def test_a_message_to_a_busy_agent_waits_for_its_turn_and_says_behind_which_run(
+    server: ServerProcess, generation: str, letta: Letta, make_agent: MakeAgent, gate: Gate
 ) -> None:
     agent = make_agent()
     async with connect_mcp(server.address, generation) as client:
@@ -151,12 +164,40 @@ async def test_a_busy_agent_is_an_error_that_names_the_run_that_it_works_on(
             "send_message", {"agent": agent.id, "message": "First", "wait_seconds": 0}
         )
         await gate.reached.wait()
-        second = await fail(client, "send_message", agent=agent.id, message="Second")
-        listed = await call_for_value(client, "list_runs", agent=agent.id)
+        second = await client.call_tool(
+            "send_message", {"agent": agent.id, "message": "Second", "wait_seconds": OUTLASTING}
+        )
+        # Marked as reading only: it does not even touch a message that waits.
+        again = await client.call_tool(
+            "get_run", {"run_id": run_id_of(second), "wait_seconds": OUTLASTING}
+        )
+        waiting = letta.runs.retrieve(run_id_of(second)).status
+        gate.release()
+        answer = await call(client, "get_run", run_id=run_id_of(second), wait_seconds=LONG)
 
-    assert f"run_id={run_id_of(first)}" in second
-    assert "Your message was not stored." in second
-    assert len(listed["runs"]) == 1
+    for told in (second, again):
+        assert not told.is_error
+        assert f"The run {run_id_of(second)} has not ended yet." in text_of(told)
+        assert f"behind {run_id_of(first)}" in text_of(told)
+        assert "do not send the message again" in text_of(told)
+    assert waiting == "created"
+    assert answer == "Hello."
+
+
+async def test_waiting_for_a_run_that_another_client_has_queued_leaves_it_queued(
+    server: ServerProcess, generation: str, letta: Letta, make_agent: MakeAgent, gate: Gate
+) -> None:
+    agent = make_agent()
+    letta.agents.messages.create_async(agent.id, input="One")
+    await gate.reached.wait()
+    queued = letta.agents.messages.create_async(agent.id, input="Two")
+    async with connect_mcp(server.address, generation) as client:
+        await call(client, "get_run", run_id=queued.id, wait_seconds=OUTLASTING)
+
+        assert letta.runs.retrieve(queued.id).status == "created"
+
+        gate.release()
+        assert await call(client, "get_run", run_id=queued.id, wait_seconds=LONG) == "Hello."
 
 
 async def test_runs_are_listed_page_by_page(

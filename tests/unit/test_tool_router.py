@@ -1,13 +1,17 @@
-"""What a call is told when the server's own parts fail: it never began, or nobody knows what it did."""
+"""What a call is told when the server's own parts fail: it never began, or nobody knows what it did. And what no result may
+have, whichever tool it comes from."""
 
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from tests.doubles.store import OutageStore
 from tests.support.values import Make
 
 from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.toolbox.builtin import BUILTIN
 from holdfast.adapters.toolbox.router import ToolRouter
+from holdfast.adapters.toolbox.specs import Arguments, Builtin, ToolServices
 from holdfast.core.messages import Outcome, ToolCall
 from holdfast.core.tools import ToolKind
 from holdfast.core.turn import PlannedCall
@@ -50,3 +54,19 @@ async def test_the_effect_of_a_built_in_tool_during_an_outage_is_unknown(make: M
     returned = await make_router().run(tool, planned, CONTEXT)
     assert returned.outcome is Outcome.UNKNOWN
     assert "unknown" in returned.text
+
+
+@pytest.mark.parametrize("name", ["core_memory_append", "conversation_search"])
+async def test_half_a_character_in_the_result_of_a_built_in_tool_is_replaced(
+    make: Make, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It could not be stored. Results that are never cut are no exception."""
+
+    async def run(_: ToolServices, __: ToolContext, ___: Arguments) -> str:
+        return "cut \ud83d off"
+
+    monkeypatch.setitem(BUILTIN, name, Builtin(BUILTIN[name].spec, run))
+    given = dict.fromkeys(BUILTIN[name].spec.parameters["required"], "x")
+    planned = PlannedCall(ToolCall("call-1", name, "{}"), given)
+    returned = await make_router().run(make.tool(name=name, kind=ToolKind.CORE), planned, CONTEXT)
+    assert returned.text == "cut ? off"

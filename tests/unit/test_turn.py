@@ -36,6 +36,8 @@ from holdfast.core.turn import (
     next_command,
 )
 
+# JSON that could be parsed, but not written by every part of the server; and some that cannot be parsed.
+DEEP, DEEPER = ('{"sides": ' + "[" * levels + "]" * levels + "}" for levels in (300, 5_000))
 NOW = datetime(2026, 1, 29, 20, 44, 4, tzinfo=UTC)
 POLICY = Policy(
     max_steps=50,
@@ -173,7 +175,7 @@ def test_a_settled_call_keeps_its_result_and_its_sibling_runs() -> None:
     assert command.settled == (result(dice, "6"),)
 
 
-@pytest.mark.parametrize("arguments", ["{not json", "[1]", '"text"', "12"])
+@pytest.mark.parametrize("arguments", ["{not json", "[1]", '"text"', "12", DEEP, DEEPER])
 def test_arguments_that_are_no_object_are_an_error_result_for_the_model(arguments: str) -> None:
     command = next_command(after_calls(call("roll", 1, arguments)), POLICY)
     assert isinstance(command, RunTools)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+DEEP = '{"text": ' + "[" * 960 + "]" * 960 + "}"
+
 
 def results_in_last_request(provider: ScriptedProvider) -> list[str]:
     """The tool results in the last request, on either wire."""
@@ -138,6 +140,7 @@ def test_an_error_of_a_tool_goes_back_to_the_model_and_the_run_goes_on(
     [
         pytest.param(ToolCall("nothing", {}), id="a tool that is not attached"),
         pytest.param(ToolCall("shout", "{no json"), id="arguments that are no JSON"),
+        pytest.param(ToolCall("shout", DEEP), id="arguments that are nested too deeply"),
         pytest.param(ToolCall("shout", {"wrong": 1}), id="arguments that it does not take"),
     ],
 )

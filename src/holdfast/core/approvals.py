@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.core.cancellation import DENIED_ON_CANCEL
 from holdfast.core.context import max_return_chars
 from holdfast.core.expiry import is_expiry
+from holdfast.core.json_depth import load_json
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -225,7 +226,7 @@ def without_heartbeat(call: ToolCall, properties: Collection[str]) -> ToolCall:
     if HEARTBEAT not in call.arguments or HEARTBEAT in properties:
         return call
     try:
-        arguments = json.loads(call.arguments)
+        arguments = load_json(call.arguments)
     except ValueError:
         return call
     if not isinstance(arguments, dict) or HEARTBEAT not in arguments:

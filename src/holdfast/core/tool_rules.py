@@ -3,7 +3,6 @@
 Rules depend only on the tools called in this request, in order, and on the last one's output.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.core.deadlines import OnTimeout
+from holdfast.core.json_depth import load_json
 from holdfast.core.tools import Tool, ToolKind
 
 
@@ -167,7 +167,7 @@ def _outputs_match(expected: str, output: str) -> bool:
 def _as_value(text: str) -> object:
     text = {"True": "true", "False": "false", "None": "null"}.get(text.strip(), text)
     try:
-        return json.loads(text)
+        return load_json(text)
     except ValueError:
         return text
 

@@ -16,6 +16,7 @@ from holdfast.core import budgets, compaction, strict_schemas, tool_rules
 from holdfast.core.budgets import Budget, Overrun
 from holdfast.core.cancellation import denial_result
 from holdfast.core.compaction import Trigger
+from holdfast.core.json_depth import load_json
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -279,7 +280,7 @@ def _final_arguments(
 ) -> tuple[dict[str, Any], str | None]:
     """The arguments to run with, or a problem that is reported to the model."""
     try:
-        arguments = json.loads(call.arguments or "{}")
+        arguments = load_json(call.arguments or "{}")
     except ValueError as error:
         return {}, f"The arguments of {call.name} are not valid JSON: {error}"
     if not isinstance(arguments, dict):

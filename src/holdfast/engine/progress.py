@@ -1,10 +1,10 @@
 """How far an effect has come while it runs, and the result that it ends with."""
 
-import json
 from collections.abc import Callable
 
 from msgspec import Struct
 
+from holdfast.core.json_depth import load_json
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.runs import Usage, sum_known
@@ -149,6 +149,6 @@ class PartialAnswer:
         if not call.arguments:
             return call.id != self._last_call
         try:
-            return isinstance(json.loads(call.arguments), dict)
+            return isinstance(load_json(call.arguments), dict)
         except ValueError:
             return False

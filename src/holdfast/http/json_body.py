@@ -15,11 +15,10 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from holdfast.core.json_depth import MAX_DEPTH, TOO_DEEP, is_too_deep
 from holdfast.http.body_warnings import add_warnings, find_misspellings
 from holdfast.http.wire import Fault
 
-# No client needs more, and Python's stack and the databases allow far more.
-MAX_DEPTH = 100
 # Names and values of a body together, at every level. The decoder stops all other work of the process, so what it makes
 # must be few; the lengths of texts hardly matter to it.
 MAX_VALUES = 100_000
@@ -96,10 +95,10 @@ def decode(raw: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise _decode_error("JSON is malformed: a string is not UTF-8", error.start) from None
     except RecursionError:
-        raise _decode_error(_TOO_DEEP, 0) from None
+        raise _decode_error(TOO_DEEP, 0) from None
     # Each level needs a bracket, and counting brackets is cheap: almost no body has to be searched.
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
-        raise _decode_error(_TOO_DEEP, 0)
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and is_too_deep(value):
+        raise _decode_error(TOO_DEEP, 0)
     return without_nul(value) if _NUL_ESCAPE in raw else value
 
 
@@ -118,25 +117,8 @@ def _count_marks(raw: bytes) -> int:
     return sum(map(raw.count, _MARKS))
 
 
-_TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"
-
-
 def _decode_error(message: str, position: int) -> json.JSONDecodeError:
     return json.JSONDecodeError(message, "", position)
-
-
-def _is_too_deep(value: object) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inner_containers(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _inner_containers(value: object) -> list[object]:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [inner for inner in inside if isinstance(inner, dict | list)]
 
 
 def without_nul(value: Any) -> Any:

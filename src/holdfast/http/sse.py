@@ -6,6 +6,7 @@ This module frames items, sends keep-alives and notices clients that leave. Each
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -75,7 +76,7 @@ class EventStream(Response):
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
             has_left = not sending.done()
         finally:
-            await _cancel_tasks(sending, watching)
+            await cancel_tasks(sending, watching)
         if not has_left:
             # After a complete answer the server reports a disconnect too, so ``watching`` does not count here.
             sending.result()
@@ -94,7 +95,7 @@ class EventStream(Response):
             due = self._last_sent_at + self._keep_alive_seconds
             try:
                 async with asyncio.timeout_at(due):
-                    return await _receive_disconnect(receive)
+                    return await receive_disconnect(receive)
             except TimeoutError:
                 if self._last_sent_at + self._keep_alive_seconds <= due:
                     await self._send_chunk(send, self._keep_alive())
@@ -104,12 +105,12 @@ class EventStream(Response):
         self._last_sent_at = asyncio.get_running_loop().time()
 
 
-async def _receive_disconnect(receive: Receive) -> None:
+async def receive_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _cancel_tasks(*tasks: asyncio.Task[None]) -> None:
+async def cancel_tasks(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

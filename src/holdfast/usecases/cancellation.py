@@ -10,9 +10,10 @@ from holdfast.core.approvals import held_request_id, undecided_calls
 from holdfast.core.cancellation import Cancellation
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import WAITING, Signal
-from holdfast.core.open_calls import find_owner
+from holdfast.core.open_calls import find_owner, owns_calls
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
+from holdfast.errors import InvalidArgument
 from holdfast.ports.clock import Ids
 from holdfast.ports.store import Transaction
 from holdfast.run_end import RunEnd, end_without_worker, load_decisions
@@ -47,6 +48,15 @@ def _find_successor(tx: Transaction, run: Run) -> Run | None:
     if successor is None or not undecided_calls(calls, load_decisions(tx, successor, calls)):
         return None
     return successor
+
+
+def refuse_denial(run: Run) -> None:
+    """Refuse to cancel a run whose calls were held and have not been made: they would be denied."""
+    if run.status in WAITING and owns_calls(run):
+        raise InvalidArgument(
+            f"The run {run.id} has tool calls that are for a person to decide. Cancelling it would deny them, which an "
+            "agent cannot do."
+        )
 
 
 def record_cancel(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> CancelResult:

@@ -5,6 +5,7 @@ unknown. Only what the server itself calls an error is a failed call (tools-v1 Â
 """
 
 import asyncio
+import json
 import logging
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from holdfast.errors import (
     BackendError,
     CallerError,
     HoldfastError,
+    InvalidArgument,
     McpCallLost,
     McpError,
     McpTimedOut,
@@ -62,6 +64,7 @@ class McpCalls:
         )
         arguments = _own_arguments(tool, planned.arguments)
         try:
+            _refuse_unsendable(arguments)
             server = await self._load_server(tool)
 
             async def action(endpoint: Endpoint) -> RemoteResult:
@@ -135,6 +138,16 @@ def _own_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _refuse_unsendable(arguments: Mapping[str, Any]) -> None:
+    """Refuse what would fail only while it is sent: the connection would end, and all other calls on it."""
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise InvalidArgument(
+            f"The arguments cannot be sent: {error}. Nothing was sent to the MCP server."
+        ) from None
+
+
 def _parameters(json_schema: Mapping[str, Any]) -> dict[str, Any]:
     parameters = json_schema.get("parameters")
     return parameters if isinstance(parameters, dict) else {}
@@ -178,7 +191,7 @@ def _bounded_content(parts: Sequence[VisiblePart]) -> Iterator[VisiblePart]:
             count, total = count + 1, total + len(data)
             shown.append(Image(kind, part.data))
         else:
-            shown.append(Text(part.text.encode(errors="replace").decode()))
+            shown.append(part)
     return _join_texts(shown or [Text(EMPTY_RESPONSE)])
 
 

@@ -97,9 +97,11 @@ async def cancel(
     agent_id: str | None = None,
     reason: str | None = None,
     action: Action = Action.KEEP,
+    may_deny: bool = True,
 ) -> Run:
     """Record the cancel, stop the run, and wait for its end. A run that is over stays as it is. Returns the run that
-    was cancelled, which may be a successor of the given one (``cancellation.cancel_target``)."""
+    was cancelled, which may be a successor of the given one (``cancellation.cancel_target``). ``may_deny``: whether the
+    caller may deny held calls, which a cancel does."""
     receipt = Cancellation(
         requested_at=services.clock.now(), requested_by=actor.user_id, reason=reason, action=action
     )
@@ -108,9 +110,10 @@ async def cancel(
         run = tx.runs.get_for_update(actor.organization_id, run_id)
         if agent_id not in (None, run.agent_id):
             raise NotFound(f"Run with ID {run_id} not found")
-        return cancellation.record_cancel(
-            tx, cancellation.cancel_target(tx, run), receipt, services.ids
-        )
+        target = cancellation.cancel_target(tx, run)
+        if not may_deny:
+            cancellation.refuse_denial(target)
+        return cancellation.record_cancel(tx, target, receipt, services.ids)
 
     async def record_and_ring() -> Run:
         cancelled = await services.store.write(work)

@@ -3,7 +3,7 @@
 The protocol: frames over a stream socket, each of four bytes with its length (network byte order) and a JSON object. A
 request has ``id``, ``tool`` and ``arguments``; its answer has the same ``id`` and either ``value`` or ``error``, a
 sentence. Answers come in any order. A server that takes no more requests closes the socket. Imports only the standard
-library.
+library, and a module that does the same.
 """
 
 import itertools
@@ -13,6 +13,8 @@ import socket
 import struct
 import threading
 import typing
+
+from holdfast.core.json_depth import TOO_DEEP, is_too_deep
 
 HEADER: typing.Final = struct.Struct("!I")
 MAX_REQUEST_BYTES: typing.Final = 1024 * 1024
@@ -73,6 +75,8 @@ class Channel:
             raise ToolFailed("Tools can be called only by the process in which the program began.")
         number = next(self._numbers)
         request = {"id": number, "tool": tool, "arguments": arguments}
+        if is_too_deep(request):
+            raise ToolFailed(f"The arguments of {tool} cannot be sent: {TOO_DEEP}.")
         body = json.dumps(request, allow_nan=False).encode()
         if len(body) > MAX_REQUEST_BYTES:
             raise ToolFailed(f"The arguments of {tool} are larger than {MAX_REQUEST_BYTES} bytes.")

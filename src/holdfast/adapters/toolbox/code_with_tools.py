@@ -4,18 +4,20 @@ The code runs in the sandbox; the tools run where they always do, when the code 
 """
 
 import asyncio
+import builtins
 import json
 import keyword
 import logging
 import re
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.adapters.sandbox.server_functions import ToolFailed
 from holdfast.adapters.toolbox.specs import (
     Arguments,
     Builtin,
@@ -24,13 +26,14 @@ from holdfast.adapters.toolbox.specs import (
     string_schema,
 )
 from holdfast.adapters.toolbox.tool_channel import answer_calls
+from holdfast.core.json_depth import is_too_deep
 from holdfast.core.messages import SEND_MESSAGE, Image, ToolCall, ToolReturn
 from holdfast.core.runs import Run
 from holdfast.core.tool_rules import needs_approval
 from holdfast.core.tool_source.script import ENTRY_FUNCTION, as_module
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall
-from holdfast.engine.lease_check import check_lease
+from holdfast.engine.lease_check import check_lease, is_lost
 from holdfast.errors import BackendError, ToolError, ToolSourceInvalid
 from holdfast.ports.sandbox import SandboxCall, SandboxResult, ServerFunction
 from holdfast.ports.store import Transaction
@@ -39,7 +42,10 @@ from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 NAME: Final = "run_code_with_tools"
 MAX_DESCRIPTION_CHARS: Final = 2_000
 
+_FAULT: Final = "The server has failed. Whether the call had an effect is unknown."
 _NOT_IN_A_NAME: Final = re.compile(r"\W")
+_SPECIAL_NAME: Final = re.compile(r"__\w*[^\W_]__")
+_BUILTIN_NAMES: Final = frozenset(dir(builtins))
 
 log = logging.getLogger(__name__)
 
@@ -147,9 +153,19 @@ class _Program:
         if self._context.on_tool_used is not None:
             self._context.on_tool_used(name)
         if tool.enable_parallel_execution:
-            return await self._execute(tool, arguments)
+            return await self._try_to_execute(tool, arguments)
         async with self._one_by_one:
+            return await self._try_to_execute(tool, arguments)
+
+    async def _try_to_execute(self, tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
+        try:
             return await self._execute(tool, arguments)
+        except Exception as error:
+            if is_lost(error):
+                raise
+            # The program has perhaps called other tools, and goes on: a fault here must not fail its run.
+            log.exception("tool.failed", extra={"tool": tool.name})
+            return {"error": f"Error executing function {tool.name}: {_FAULT}"}
 
     async def _execute(self, tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
         values: list[Any] = []
@@ -173,36 +189,54 @@ class _Program:
 
 
 def _choose_value(returned: ToolReturn, values: Sequence[Any], limit: int) -> Any:
-    """What a custom tool has returned, unless it is too long: then, and for other tools, the text that a model would get."""
-    if values and len(json.dumps(values[-1], ensure_ascii=False)) <= limit:
+    """What a custom tool has returned, unless it is too large: then, and for other tools, the text that a model would get."""
+    if values and _fits(values[-1], limit):
         return values[-1]
     if any(isinstance(part, Image) for part in returned.content):
         return f"{returned.text}\n[image]".strip()
     return returned.text
 
 
+def _fits(value: Any, limit: int) -> bool:
+    return not is_too_deep(value) and len(json.dumps(value, ensure_ascii=False)) <= limit
+
+
 def build_functions(tools: Sequence[Tool]) -> tuple[ServerFunction, ...]:
-    """A function for each tool. Names that Python does not have get ``_`` for what does not fit."""
-    names = {tool.name for tool in tools}
+    """A function for each tool. In its name ``_`` is in the place of what Python does not allow, and at the end of what
+    Python or another function has."""
+    taken = {tool.name for tool in tools}
     functions = []
     for tool in tools:
-        name = _python_name(tool.name)
-        if name == tool.name or name not in names:
-            names.add(name)
-            functions.append(
-                ServerFunction(
-                    name=name,
-                    tool=tool.name,
-                    parameters=_parameter_names(tool),
-                    description=tool.description[:MAX_DESCRIPTION_CHARS],
-                )
+        name = _python_name(tool.name, taken)
+        taken.add(name)
+        functions.append(
+            ServerFunction(
+                name=name,
+                tool=tool.name,
+                parameters=_parameter_names(tool),
+                description=tool.description[:MAX_DESCRIPTION_CHARS],
             )
+        )
     return tuple(functions)
 
 
-def _python_name(name: str) -> str:
+def _python_name(name: str, taken: Collection[str]) -> str:
     fitting = _NOT_IN_A_NAME.sub("_", name)
-    return f"_{fitting}" if fitting[:1].isdigit() or keyword.iskeyword(fitting) else fitting
+    if fitting[:1].isdigit():
+        fitting = f"_{fitting}"
+    while _is_reserved(fitting) or (fitting in taken and fitting != name):
+        fitting += "_"
+    return fitting
+
+
+def _is_reserved(name: str) -> bool:
+    """Whether a program, or the process that runs it, needs this name for something else."""
+    is_python = keyword.iskeyword(name) or name in _BUILTIN_NAMES
+    return (
+        is_python
+        or _SPECIAL_NAME.fullmatch(name) is not None
+        or name in (ToolFailed.__name__, ENTRY_FUNCTION)
+    )
 
 
 def _parameter_names(tool: Tool) -> tuple[str, ...]:
@@ -229,9 +263,10 @@ CODE_WITH_TOOLS = Builtin(
     BuiltinSpec(
         name=NAME,
         description="Run a Python program in a sandbox that can call your other tools: each is a function of the same name, "
-        "which takes the tool's arguments and returns its result. A call that fails raises ToolFailed. Use it to call "
-        "tools many times, or to work on their results without reading all of them. Tools that require approval cannot "
-        "be called. Returns what the program printed and the value of its last line, if that is an expression.",
+        "which takes the tool's arguments and returns its result (a tool look-up is look_up, and one whose name Python itself "
+        "uses gets a _ at the end: print_). A call that fails raises ToolFailed. Use it to call tools many times, or to "
+        "work on their results without reading all of them. Tools that require approval cannot be called. Returns what "
+        "the program printed and the value of its last line, if that is an expression.",
         kind=ToolKind.BUILTIN,
         parameters=parameters(["code"], code=string_schema("The program, in Python.")),
     ),

@@ -71,6 +71,7 @@ class ToolRouter:
             result = _failed_return(planned, "This tool has no source that could be run.")
         else:
             result = await self._run_custom(tool, tool.source_code, planned, context)
+        result = _clean(result)
         return (
             result
             if builtin is not None and tool.name in UNTRUNCATED_TOOLS
@@ -93,7 +94,7 @@ class ToolRouter:
             env=environment,
             requirements=tuple(requirements),
         )
-        result = _to_tool_return("", function, await self._sandbox.run(call))
+        result = _clean(_to_tool_return("", function, await self._sandbox.run(call)))
         return _truncate(result, DEFAULT_RETURN_CHARS)
 
     async def _run_builtin(
@@ -176,6 +177,15 @@ def _build_return(planned: PlannedCall, text: str, outcome: Outcome) -> ToolRetu
     return ToolReturn(
         call_id=planned.call.id, name=planned.call.name, outcome=outcome, content=(Text(text),)
     )
+
+
+def _clean(result: ToolReturn) -> ToolReturn:
+    """Without lone surrogates, which UTF-8 does not have: pages, servers and arguments may bring some."""
+    parts = [
+        Text(part.text.encode(errors="replace").decode()) if isinstance(part, Text) else part
+        for part in result.content
+    ]
+    return replace(result, content=tuple(parts))
 
 
 def _truncate(result: ToolReturn, limit: int) -> ToolReturn:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from holdfast.adapters.sandbox.server_functions import HEADER, MAX_REQUEST_BYTES
+from holdfast.core.json_depth import load_json
 
 MAX_CALLS: Final = 500
 """How many tools one program may call. Each costs the server time, whatever the tool is."""
@@ -60,8 +61,8 @@ async def _receive_request(near: socket.socket) -> dict[str, Any] | None:
         (size,) = HEADER.unpack(await _receive_exactly(near, HEADER.size))
         if size > MAX_REQUEST_BYTES:
             return None
-        request = json.loads(await _receive_exactly(near, size))
-    except (OSError, EOFError, ValueError, RecursionError):
+        request = load_json(await _receive_exactly(near, size))
+    except (OSError, EOFError, ValueError):
         return None
     return request if _is_request(request) else None
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import anyio
 import mcp_types as types
-from fastapi import Response
+from fastapi import Request, Response
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_one
 from mcp.shared.dispatcher import CallOptions
@@ -34,6 +34,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from holdfast.core.agents import Actor
@@ -43,12 +44,18 @@ from holdfast.http.json_response import json_response
 from holdfast.http.mcp.caller import Caller
 from holdfast.http.mcp.handlers import SERVER, log_failure
 from holdfast.http.mcp.refusals import INVALID_REQUEST, refuse
-from holdfast.http.sse import KEEP_ALIVE_SECONDS, EventStream, encode_frames
+from holdfast.http.sse import (
+    KEEP_ALIVE_SECONDS,
+    EventStream,
+    cancel_tasks,
+    encode_frames,
+    receive_disconnect,
+)
 from holdfast.ports.services import Services
 
 _INVALID: Final = refuse("The body must be one JSON-RPC request or notification.", INVALID_REQUEST)
-# Sent with the calls of agents.
-_AGENT_HEADER: Final = AGENT_HEADER.lower()
+# nginx's number for it.
+_CLIENT_HAS_LEFT: Final = 499
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
 
 
@@ -61,8 +68,9 @@ class Frame:
 
 
 async def answer(
-    message: object, headers: Headers, services: Services, actor: Actor, *, may_stream: bool
+    message: object, request: Request, services: Services, actor: Actor, *, may_stream: bool
 ) -> Response:
+    headers = request.headers
     version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
     is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
     if not isinstance(message, dict):
@@ -70,7 +78,7 @@ async def answer(
     if "id" not in message or (not is_modern and "method" not in message):
         return _acknowledge(message, version if is_modern else None)
     try:
-        request = types.JSONRPCRequest.model_validate(message)
+        rpc = types.JSONRPCRequest.model_validate(message)
     except ValidationError:
         return json_response(_INVALID, 400)
     connection: Connection | InboundLadderRejection = Connection.from_envelope(
@@ -79,9 +87,15 @@ async def answer(
     if is_modern:
         connection = _open_modern(message, headers)
     if isinstance(connection, InboundLadderRejection):
-        return _reject(connection, request.id)
-    exchange = Exchange(request, connection, may_stream=may_stream, is_modern=is_modern)
-    return await exchange.respond(services, actor, is_agent=_AGENT_HEADER in headers)
+        return _reject(connection, rpc.id)
+    exchange = Exchange(rpc, connection, may_stream=may_stream, is_modern=is_modern)
+    caller = Caller(
+        services=services,
+        actor=actor,
+        is_agent=AGENT_HEADER in headers,
+        report=exchange.report,
+    )
+    return await exchange.respond(caller, request.receive)
 
 
 def _acknowledge(message: Mapping[str, Any], modern_version: str | None) -> Response:
@@ -155,18 +169,34 @@ class Exchange:
         self.request_id = request.id
         self.cancel_requested = anyio.Event()
 
-    async def respond(self, services: Services, actor: Actor, *, is_agent: bool) -> Response:
-        """JSON if the answer is the first frame and comes soon, else a stream."""
-        caller = Caller(services=services, actor=actor, is_agent=is_agent, report=self._report)
+    async def respond(self, caller: Caller, receive: Receive) -> Response:
+        """JSON if the answer is the first frame and comes soon, else a stream. If the client leaves before, the handling
+        ends."""
         handling = asyncio.create_task(self._handle(caller), name="mcp")
         try:
-            first = await self._wait_for_frame()
+            first = await self._wait_with_client(receive)
+        except ClientDisconnect:
+            handling.cancel()
+            # Nobody reads it, but it is counted.
+            return Response(status_code=_CLIENT_HAS_LEFT)
         except BaseException:
             handling.cancel()
             raise
         if first is not None and first.status is not None:
             return json_response(first.body, first.status)
         return _AnswerStream(self._chunks(first), handling)
+
+    async def _wait_with_client(self, receive: Receive) -> Frame | None:
+        """Like ``_wait_for_frame``. ClientDisconnect if the client leaves meanwhile."""
+        waiting = asyncio.create_task(self._wait_for_frame())
+        watching = asyncio.create_task(receive_disconnect(receive))
+        try:
+            await asyncio.wait({waiting, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ClientDisconnect
+        finally:
+            await cancel_tasks(waiting, watching)
+        return waiting.result()
 
     async def _wait_for_frame(self) -> Frame | None:
         """The first frame; None if it takes longer than a connection should be silent."""
@@ -206,7 +236,7 @@ class Exchange:
             answer = Frame(body=body, status=200)
         await self._frames.put(answer)
 
-    async def _report(self, text: str) -> None:
+    async def report(self, text: str) -> None:
         self._reports += 1
         await self.progress(self._reports, message=text)
 

@@ -9,7 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from holdfast import __version__
-from holdfast.errors import HoldfastError, NotFound, PendingApproval, ServerStopping, ThreadBusy
+from holdfast.errors import HoldfastError, NotFound, PendingApproval, ServerStopping
 from holdfast.http.error_status import ERROR_STATUS, public_text
 from holdfast.http.mcp.caller import Answer, Caller
 from holdfast.http.mcp.resources import KINDS, MEDIA_TYPE, list_resources, read_resource
@@ -74,14 +74,10 @@ async def _call_tool(
 def _describe_error(error: HoldfastError) -> str:
     """The error's text for callers, and what helps in terms of these tools."""
     text = cut(public_text(error))
-    match error:
-        case PendingApproval(pending_request_id=request_id, calls=calls) if calls:
-            waiting = ", ".join(f"{name} ({call_id})" for call_id, name in calls)
-            return f"{text} Waiting: {waiting}. Call decide_approval with approval_id {request_id}."
-        case ThreadBusy(run_id=str(run_id)):
-            return f"{text} Your message was not stored. get_run shows what {run_id} is doing; cancel_run stops it."
-        case _:
-            return text
+    if not isinstance(error, PendingApproval) or not error.calls:
+        return text
+    waiting = ", ".join(f"{name} ({call_id})" for call_id, name in error.calls)
+    return f"{text} Waiting: {waiting}. Call decide_approval with approval_id {error.pending_request_id}."
 
 
 def log_failure(error: Exception) -> None:

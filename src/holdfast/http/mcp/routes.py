@@ -33,7 +33,7 @@ async def answer_mcp(request: Request, services: ServicesDep, actor: ActorDep) -
         return json_response(refuse(f"Parse error: {error.msg}", PARSE_ERROR), 400)
     is_loaded = _load_protocol.cache_info().currsize > 0
     answer = _load_protocol() if is_loaded else await load_in_thread(_load_protocol)
-    return await answer(message, request.headers, services, actor, may_stream=may_stream)
+    return await answer(message, request, services, actor, may_stream=may_stream)
 
 
 @cache

@@ -21,7 +21,7 @@ from holdfast.http.mcp.summaries import (
     cut,
     run_summary,
 )
-from holdfast.usecases import approvals, explanation, messages, runs
+from holdfast.usecases import approvals, explanation, runs
 from holdfast.usecases.approvals import ApprovalRequest
 
 # The text of a run is that of its newest messages, so many at most.
@@ -68,7 +68,8 @@ def summarize_request(request: ApprovalRequest) -> ApprovalSummary:
 
 
 async def wait_and_tell(caller: Caller, run: Run, seconds: float) -> Answer:
-    """Wait for the end of the run, but no longer than this, and say what became of it."""
+    """Wait for the end of the run, but no longer than this, and say what became of it. A run that still waits for its turn
+    goes on waiting afterwards: it may be another client's, and whoever sent it was told that it is stored."""
     await caller.report(f"This is the run {run.id}.")
     try:
         async with asyncio.timeout(seconds):
@@ -79,7 +80,6 @@ async def wait_and_tell(caller: Caller, run: Run, seconds: float) -> Answer:
 
 
 async def _wait_for_end(caller: Caller, run: Run) -> None:
-    await messages.wait_for_turn(caller.services, run)
     seen: set[str] = set()
     async with aclosing(caller.services.events.follow(run.id)) as batches:
         async for events in batches:

@@ -48,10 +48,10 @@ SEND_MESSAGE: Final = make_tool(
     title="Send a message to an agent",
     description=(
         "Send a message to an agent, which has memory and tools of its own, and return its answer. The agent does its "
-        "work in a run on the server. If the run does not end within wait_seconds, the answer names it: look again with "
-        "get_run. If a tool of the agent needs a person's approval, the answer says which, and how to decide. Ending or "
-        "cancelling this call does not stop the run: cancel_run does. If the call was cut off, do not send the message "
-        "again: list_runs shows what became of it."
+        "work in a run on the server, after the runs that the conversation already has. If the run does not end within "
+        "wait_seconds, the answer names it: look again with get_run. If a tool of the agent needs a person's approval, "
+        "the answer says which, and how to decide. Ending or cancelling this call does not stop the run: cancel_run "
+        "does. If the call was cut off, do not send the message again: list_runs shows what became of it."
     ),
     hints=Hints(destroys=True, is_open=True),
 )

@@ -60,7 +60,11 @@ async def get_run(caller: Caller, wanted: GetRun) -> Answer:
 
 async def cancel_run(caller: Caller, wanted: CancelRun) -> Answer:
     run = await runs.cancel(
-        caller.services, caller.actor, wanted.run_id, reason=wanted.reason or None
+        caller.services,
+        caller.actor,
+        wanted.run_id,
+        reason=wanted.reason or None,
+        may_deny=not caller.is_agent,
     )
     report = await load_report(caller, run.id)
     return Answer(text=f"The run {run.id}: {report.summary}", run_id=run.id)
