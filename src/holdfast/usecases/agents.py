@@ -1,6 +1,6 @@
 """Agents: create, retrieve, list, update, delete. Their tools and blocks are in ``agent_relations``."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import structs
 
@@ -100,11 +100,21 @@ async def retrieve(
 
 
 async def list_page(
-    services: Services, actor: Actor, query: AgentQuery, relations: Collection[Relation] = ()
+    services: Services,
+    actor: Actor,
+    query: AgentQuery,
+    relations: Collection[Relation] = (),
+    *,
+    check: Callable[[Transaction], object] | None = None,
 ) -> list[AgentView]:
-    views = await services.store.read(
-        lambda tx: load_views(tx, tx.agents.list(actor.organization_id, query), relations)
-    )
+    """``check`` comes first: it raises NotFound if what the agents are listed for does not exist."""
+
+    def work(tx: Transaction) -> list[AgentView]:
+        if check is not None:
+            check(tx)
+        return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
+
+    views = await services.store.read(work)
     return [embedding_choice.with_warnings(services, view) for view in views]
 
 
@@ -116,14 +126,13 @@ async def list_with_block(
     relations: Collection[Relation] = (),
 ) -> list[AgentView]:
     """The agents that the block is attached to."""
-
-    def work(tx: Transaction) -> list[AgentView]:
-        tx.blocks.get(actor.organization_id, block_id)
-        query = AgentQuery(page=page, block_id=block_id, show_hidden=True)
-        return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
-
-    views = await services.store.read(work)
-    return [embedding_choice.with_warnings(services, view) for view in views]
+    return await list_page(
+        services,
+        actor,
+        AgentQuery(page=page, block_id=block_id, show_hidden=True),
+        relations,
+        check=lambda tx: tx.blocks.get(actor.organization_id, block_id),
+    )
 
 
 async def count(services: Services, actor: Actor, query: AgentQuery) -> int:
