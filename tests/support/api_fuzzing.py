@@ -114,6 +114,8 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         folder = http.post("/folders/", json={"name": "notes"}).json()["id"]
         files = {"file": ("notes.txt", b"x")}
         file = http.post(f"/folders/{folder}/upload", files=files).json()["id"]
+        person = {"identifier_key": "maria", "name": "Maria", "identity_type": "user"}
+        identity = http.post("/identities/", json=person).json()["id"]
         mcp = {"server_name": "weather", "config": {"server_url": "https://mcp.invalid/mcp"}}
         mcp_server = http.post("/mcp-servers/", json=mcp).json()["id"]
         said = http.post(f"/agents/{agent}/messages", json={"input": "Hello?"}).json()
@@ -131,6 +133,7 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         "passage_id": passage,
         "memory_id": passage,
         "tool_name": "shout",
+        "identity_id": identity,
         "mcp_server_id": mcp_server,
         "mcp_server_name": "weather",
         "mcp_tool_name": "forecast",

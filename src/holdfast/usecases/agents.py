@@ -25,6 +25,7 @@ from holdfast.usecases import (
     blocks,
     deletion,
     embedding_choice,
+    identity_links,
     model_choice,
     providers,
     tools,
@@ -45,6 +46,7 @@ from holdfast.usecases.agent_views import (
     load_view,
     load_views,
 )
+from holdfast.usecases.identity_links import IdentityView
 from holdfast.usecases.messages import MessageInput
 
 BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
@@ -249,6 +251,9 @@ def _store_agent(
         tx.agents.set_tags(agent.id, tags)
     if secrets:
         tx.agents.set_secrets(agent.id, secrets)
+    identities: tuple[IdentityView, ...] = ()
+    if new.identity_ids:
+        identities = identity_links.replace_of_agent(tx, agent, new.identity_ids, agent.created_at)
     rows = tx.messages.append(_build_first_messages(services, agent, held, new.initial_messages))
     if new.folder_ids or new.default_folder:
         return load_view(tx, _attach_folders(tx, services, agent, new))
@@ -259,6 +264,7 @@ def _store_agent(
         blocks=held,
         tags=tags,
         secrets=secrets,
+        identities=identities,
     )
 
 
@@ -419,6 +425,8 @@ def _replace_relations(
     if changes.secrets is not None:
         known = tx.agents.secrets([agent.id]).get(agent.id, ())
         tx.agents.set_secrets(agent.id, _build_secrets(services, changes.secrets, known))
+    if changes.identity_ids is not None:
+        identity_links.replace_of_agent(tx, agent, changes.identity_ids, services.clock.now())
     if changes.message_ids is not None:
         agent_context.set_context(tx, agent, changes.message_ids)
 
