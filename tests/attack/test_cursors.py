@@ -16,6 +16,7 @@ IDS = {
     "block_id": "block",
     "conversation_id": "conv",
     "folder_id": "source",
+    "identity_id": "identity",
     "run_id": "run",
     "step_id": "step",
     "tool_id": "tool",

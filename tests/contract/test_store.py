@@ -243,6 +243,8 @@ OF_ORGANIZATION = {
     "contents",
     "files",
     "folders",
+    "identities",
+    "identities_blocks",
     "mcp_servers",
     "mcp_sessions",
     "passage_tags",
@@ -264,6 +266,7 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
     tool, block = make.tool(), make.block(tags=("kept",))
     archive, folder, content = make.archive(), make.folder(), make.content()
     file = make.file(folder, content)
+    identity = make.identity()
 
     def fill(tx: Transaction) -> None:
         tx.tools.add(tool)
@@ -277,6 +280,9 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         tx.agents.set_secrets(agent.id, [Secret(id="agent-env-1", key="K", value="v")])
         tx.archives.add(archive)
         tx.archives.attach(agent.id, archive.id, agent.created_at)
+        tx.identities.add(identity)
+        tx.identities.agents.attach([identity.id], [agent.id], agent.created_at)
+        tx.identities.blocks.attach([identity.id], [block.id], agent.created_at)
         tx.folders.add(folder)
         tx.contents.add(content)
         tx.files.add(file)
@@ -305,11 +311,11 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
     await any_store.write(fill)
     counts = await row_counts(any_store)
     empty = {name for name, count in counts.items() if not count}
-    kept = {"archives": 1, "folders": 1, "files": 1, "contents": 1}
-    assert empty == OF_ORGANIZATION - kept.keys(), counts
+    kept = {"archives", "contents", "files", "folders", "identities", "identities_blocks"}
+    assert empty == OF_ORGANIZATION - kept, counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     remaining = {name: count for name, count in (await row_counts(any_store)).items() if count}
-    assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1} | kept
+    assert remaining == dict.fromkeys({"tools", "blocks", "block_tags", *kept}, 1)
 
 
 def _link(agent: Agent, file: File) -> AgentFile:

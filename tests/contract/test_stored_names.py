@@ -11,6 +11,7 @@ from holdfast.core.archives import Archive
 from holdfast.core.blocks import Block
 from holdfast.core.events import Event
 from holdfast.core.files import AgentFile, Content, File, Folder
+from holdfast.core.identities import Identity
 from holdfast.core.index_check import IndexCheck
 from holdfast.core.mcp_servers import McpSecrets, McpServer
 from holdfast.core.mcp_sessions import McpSession, SessionSecrets
@@ -32,6 +33,7 @@ STORED = (
     Event,
     File,
     Folder,
+    Identity,
     IndexCheck,
     McpSecrets,
     McpServer,

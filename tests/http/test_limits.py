@@ -18,6 +18,7 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import passages
 from holdfast.core.archives import MAX_DESCRIPTION_CHARS
 from holdfast.core.blocks import MAX_VALUE_CHARS
+from holdfast.core.identities import MAX_PROPERTIES, MAX_PROPERTIES_BYTES
 from holdfast.core.json_depth import MAX_DEPTH
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
@@ -69,6 +70,9 @@ OTHER_LIMITS = {
     "passages that a search returns": MAX_FOUND,
     "characters of an archive's name": MAX_NAME_CHARS,
     "characters of an archive's description": MAX_DESCRIPTION_CHARS,
+    "characters of an identity's key or name": MAX_NAME_CHARS,
+    "properties of an identity": MAX_PROPERTIES,
+    "bytes of an identity's properties together": MAX_PROPERTIES_BYTES,
 }
 
 

@@ -30,7 +30,8 @@ LEFT_OUT: Final = {
     "object_level_authorization": "There is one password and one organization: whoever has it may see everything.",
 }
 # A query with more values than allowed may be a header that is too large (431). 501 is how a later release is announced;
-# every other 5xx is a fault. A conversation that is there has no stream of a run that is not: such a 404 is no fault.
+# every other 5xx is a fault. A conversation that is there has no stream of a run that is not, and an identity is not
+# attached to an agent that is not: such a 404 is no fault.
 # These ask a server that nobody runs (502, and 408 if that takes too long).
 _ASKS_MCP_SERVER: Final = """
 [[operations]]
@@ -51,6 +52,10 @@ negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", 
 
 [[operations]]
 include-path = "/v1/conversations/{conversation_id}/stream"
+checks.ensure_resource_availability.enabled = false
+
+[[operations]]
+include-path = "/v1/identities/{identity_id}"
 checks.ensure_resource_availability.enabled = false
 %s
 [parameters]
@@ -87,7 +92,8 @@ def fuzz(
             _SCHEMATHESIS,
             *("--config-file", folder / "settings.toml"),
             *("run", folder / "openapi.json", "--url", server.address),
-            *("--checks", "all", "--exclude-checks", ",".join(LEFT_OUT)),
+            # The others are on unless the settings say otherwise; named here, they would be on in spite of the settings.
+            *("--exclude-checks", ",".join(LEFT_OUT)),
             *("--header", f"Authorization: Bearer {PASSWORD}"),
             *("--request-timeout", _REQUEST_SECONDS),
             *("--max-response-time", _REQUEST_SECONDS),
@@ -114,6 +120,8 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         folder = http.post("/folders/", json={"name": "notes"}).json()["id"]
         files = {"file": ("notes.txt", b"x")}
         file = http.post(f"/folders/{folder}/upload", files=files).json()["id"]
+        person = {"identifier_key": "maria", "name": "Maria", "identity_type": "user"}
+        identity = http.post("/identities/", json=person).json()["id"]
         mcp = {"server_name": "weather", "config": {"server_url": "https://mcp.invalid/mcp"}}
         mcp_server = http.post("/mcp-servers/", json=mcp).json()["id"]
         said = http.post(f"/agents/{agent}/messages", json={"input": "Hello?"}).json()
@@ -131,6 +139,7 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         "passage_id": passage,
         "memory_id": passage,
         "tool_name": "shout",
+        "identity_id": identity,
         "mcp_server_id": mcp_server,
         "mcp_server_name": "weather",
         "mcp_tool_name": "forecast",

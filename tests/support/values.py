@@ -17,6 +17,7 @@ from holdfast.core.files import (
     count_lines,
     split_into_parts,
 )
+from holdfast.core.identities import Identity, IdentityType
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
@@ -78,6 +79,10 @@ class Make:
 
     def archive(self, **fields: Any) -> Archive:
         return Archive(**self._common_fields("archive") | fields)
+
+    def identity(self, **fields: Any) -> Identity:
+        values = self._common_fields("identity") | {"identity_type": IdentityType.USER}
+        return Identity(**values | {"identifier_key": values["name"]} | fields)
 
     def passage(self, archive: Archive, text: str = "A fact.", **fields: Any) -> Passage:
         values = self._common_fields("passage")

@@ -68,7 +68,6 @@ class Tools:
 
     marker = "tools"
     capabilities: ClassVar = {
-        "identities",
         "groups",
         "agent-types",
         "chat-completions",

@@ -58,6 +58,8 @@ class BlockQuery(Struct, frozen=True, kw_only=True):
     match_all_tags: bool = False
     templates_only: bool = False
     project_id: str | None = None
+    identity_id: str | None = None
+    identifier_keys: tuple[str, ...] = ()
     connected_gt: int | None = None
     connected_lt: int | None = None
     connected_eq: int | None = None

@@ -38,6 +38,7 @@ class NewAgent(AgentProperties, frozen=True, kw_only=True):
     tool_names: tuple[str, ...] = ()
     tool_ids: tuple[str, ...] = ()
     folder_ids: tuple[str, ...] = ()
+    identity_ids: tuple[str, ...] = ()
     # Whether it gets a folder of its own, which is empty.
     default_folder: bool = False
     base_tools: bool = True
@@ -64,6 +65,7 @@ class AgentChanges(AgentProperties, frozen=True, kw_only=True):
     block_ids: tuple[str, ...] | None = None
     tool_ids: tuple[str, ...] | None = None
     folder_ids: tuple[str, ...] | None = None
+    identity_ids: tuple[str, ...] | None = None
     tool_rules: tuple[ToolRule, ...] | None = None
     tags: tuple[str, ...] | None = None
     secrets: Mapping[str, str] | None = None

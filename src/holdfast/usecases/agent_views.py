@@ -1,9 +1,9 @@
 """Agents with their relations. Each relation is loaded by one query for a whole page of agents."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -16,6 +16,10 @@ from holdfast.core.files import Folder
 from holdfast.core.messages import CallState, Message, Role, default_thread_id
 from holdfast.core.tools import Tool
 from holdfast.ports.store import Transaction
+from holdfast.usecases import identity_links
+from holdfast.usecases.identity_links import IdentityView
+
+_Load = Callable[[Transaction, Sequence[Agent]], Mapping[str, Sequence[Any]]]
 
 
 class Relation(StrEnum):
@@ -27,11 +31,19 @@ class Relation(StrEnum):
     SECRETS = "secrets"
     PENDING = "pending"
     FOLDERS = "folders"
+    IDENTITIES = "identities"
 
 
 # The relations in the answer to an update of the agent (wire-v1 §2.2).
 DEFAULT_RELATIONS: Final = frozenset(
-    {Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS, Relation.FOLDERS}
+    {
+        Relation.TOOLS,
+        Relation.BLOCKS,
+        Relation.TAGS,
+        Relation.SECRETS,
+        Relation.FOLDERS,
+        Relation.IDENTITIES,
+    }
 )
 
 
@@ -52,6 +64,7 @@ class AgentView(Struct, frozen=True, kw_only=True):
     # What it sees of its files. They come with the blocks.
     files: tuple[FileView, ...] = ()
     folders: tuple[Folder, ...] = ()
+    identities: tuple[IdentityView, ...] = ()
     tags: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
     # The approval that the default thread waits for.
@@ -60,41 +73,38 @@ class AgentView(Struct, frozen=True, kw_only=True):
     embedding_warnings: tuple[str, ...] = ()
 
 
+# What one query loads for a page of agents, by the id of each: the field of the view, and the relation that it belongs to.
+_LOADERS: Final[Mapping[str, tuple[Relation, _Load]]] = {
+    "tools": (Relation.TOOLS, lambda tx, agents: tx.agents.tools(_ids(agents))),
+    "blocks": (Relation.BLOCKS, lambda tx, agents: tx.agents.blocks(_ids(agents))),
+    "files": (Relation.BLOCKS, system_message.load_file_views),
+    "folders": (Relation.FOLDERS, lambda tx, agents: tx.agent_files.folders(_ids(agents))),
+    "identities": (
+        Relation.IDENTITIES,
+        lambda tx, agents: identity_links.load_of_agents(tx, _ids(agents)),
+    ),
+    "tags": (Relation.TAGS, lambda tx, agents: tx.agents.tags(_ids(agents))),
+    "secrets": (Relation.SECRETS, lambda tx, agents: tx.agents.secrets(_ids(agents))),
+}
+
+
 def load_views(
     tx: Transaction, agents: Sequence[Agent], relations: Collection[Relation]
 ) -> list[AgentView]:
-    ids = [agent.id for agent in agents]
-    if not ids:
+    if not agents:
         return []
-    contexts = tx.messages.context_ids([default_thread_id(agent_id) for agent_id in ids])
-    tools: Mapping[str, Sequence[Tool]] = {}
-    blocks: Mapping[str, Sequence[Block]] = {}
-    files: Mapping[str, Sequence[FileView]] = {}
-    folders: Mapping[str, Sequence[Folder]] = {}
-    tags: Mapping[str, Sequence[str]] = {}
-    secrets: Mapping[str, Sequence[Secret]] = {}
-    if Relation.TOOLS in relations:
-        tools = tx.agents.tools(ids)
-    if Relation.BLOCKS in relations:
-        blocks = tx.agents.blocks(ids)
-        files = system_message.load_file_views(tx, agents)
-    if Relation.FOLDERS in relations:
-        folders = tx.agent_files.folders(ids)
-    if Relation.TAGS in relations:
-        tags = tx.agents.tags(ids)
-    if Relation.SECRETS in relations:
-        secrets = tx.agents.secrets(ids)
+    contexts = tx.messages.context_ids([default_thread_id(agent.id) for agent in agents])
+    loaded = {
+        field: load(tx, agents)
+        for field, (relation, load) in _LOADERS.items()
+        if relation in relations
+    }
     return [
         AgentView(
             agent=agent,
             message_ids=tuple(contexts.get(default_thread_id(agent.id), ())),
-            tools=tuple(tools.get(agent.id, ())),
-            blocks=tuple(blocks.get(agent.id, ())),
-            files=tuple(files.get(agent.id, ())),
-            folders=tuple(folders.get(agent.id, ())),
-            tags=tuple(tags.get(agent.id, ())),
-            secrets=tuple(secrets.get(agent.id, ())),
             pending=_load_pending(tx, agent) if Relation.PENDING in relations else None,
+            **{field: tuple(by_agent.get(agent.id, ())) for field, by_agent in loaded.items()},
         )
         for agent in agents
     ]
@@ -104,6 +114,10 @@ def load_view(
     tx: Transaction, agent: Agent, relations: Collection[Relation] = DEFAULT_RELATIONS
 ) -> AgentView:
     return load_views(tx, [agent], relations)[0]
+
+
+def _ids(agents: Sequence[Agent]) -> list[str]:
+    return [agent.id for agent in agents]
 
 
 def _load_pending(tx: Transaction, agent: Agent) -> PendingApproval | None:

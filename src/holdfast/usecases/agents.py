@@ -1,6 +1,6 @@
 """Agents: create, retrieve, list, update, delete. Their tools and blocks are in ``agent_relations``."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import structs
 
@@ -25,6 +25,7 @@ from holdfast.usecases import (
     blocks,
     deletion,
     embedding_choice,
+    identity_links,
     model_choice,
     providers,
     tools,
@@ -45,6 +46,7 @@ from holdfast.usecases.agent_views import (
     load_view,
     load_views,
 )
+from holdfast.usecases.identity_links import IdentityView
 from holdfast.usecases.messages import MessageInput
 
 BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
@@ -100,11 +102,21 @@ async def retrieve(
 
 
 async def list_page(
-    services: Services, actor: Actor, query: AgentQuery, relations: Collection[Relation] = ()
+    services: Services,
+    actor: Actor,
+    query: AgentQuery,
+    relations: Collection[Relation] = (),
+    *,
+    check: Callable[[Transaction], object] | None = None,
 ) -> list[AgentView]:
-    views = await services.store.read(
-        lambda tx: load_views(tx, tx.agents.list(actor.organization_id, query), relations)
-    )
+    """``check`` comes first: it raises NotFound if what the agents are listed for does not exist."""
+
+    def work(tx: Transaction) -> list[AgentView]:
+        if check is not None:
+            check(tx)
+        return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
+
+    views = await services.store.read(work)
     return [embedding_choice.with_warnings(services, view) for view in views]
 
 
@@ -116,14 +128,13 @@ async def list_with_block(
     relations: Collection[Relation] = (),
 ) -> list[AgentView]:
     """The agents that the block is attached to."""
-
-    def work(tx: Transaction) -> list[AgentView]:
-        tx.blocks.get(actor.organization_id, block_id)
-        query = AgentQuery(page=page, block_id=block_id, show_hidden=True)
-        return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
-
-    views = await services.store.read(work)
-    return [embedding_choice.with_warnings(services, view) for view in views]
+    return await list_page(
+        services,
+        actor,
+        AgentQuery(page=page, block_id=block_id, show_hidden=True),
+        relations,
+        check=lambda tx: tx.blocks.get(actor.organization_id, block_id),
+    )
 
 
 async def count(services: Services, actor: Actor, query: AgentQuery) -> int:
@@ -240,6 +251,9 @@ def _store_agent(
         tx.agents.set_tags(agent.id, tags)
     if secrets:
         tx.agents.set_secrets(agent.id, secrets)
+    identities: tuple[IdentityView, ...] = ()
+    if new.identity_ids:
+        identities = identity_links.replace_of_agent(tx, agent, new.identity_ids, agent.created_at)
     rows = tx.messages.append(_build_first_messages(services, agent, held, new.initial_messages))
     if new.folder_ids or new.default_folder:
         return load_view(tx, _attach_folders(tx, services, agent, new))
@@ -250,6 +264,7 @@ def _store_agent(
         blocks=held,
         tags=tags,
         secrets=secrets,
+        identities=identities,
     )
 
 
@@ -410,6 +425,8 @@ def _replace_relations(
     if changes.secrets is not None:
         known = tx.agents.secrets([agent.id]).get(agent.id, ())
         tx.agents.set_secrets(agent.id, _build_secrets(services, changes.secrets, known))
+    if changes.identity_ids is not None:
+        identity_links.replace_of_agent(tx, agent, changes.identity_ids, services.clock.now())
     if changes.message_ids is not None:
         agent_context.set_context(tx, agent, changes.message_ids)
 

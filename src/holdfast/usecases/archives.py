@@ -13,8 +13,8 @@ from holdfast.core.passages import Passage, PassageFilter
 from holdfast.errors import InvalidArgument
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import embedding_choice
-from holdfast.usecases.agent_views import AgentView, Relation, load_views
+from holdfast.usecases import agents, embedding_choice
+from holdfast.usecases.agent_views import AgentView, Relation
 from holdfast.usecases.stored_passages import delete_in_parts
 
 
@@ -129,14 +129,13 @@ async def list_agents(
     relations: Collection[Relation] = (),
 ) -> list[AgentView]:
     """The agents that the archive is attached to."""
-
-    def work(tx: Transaction) -> list[AgentView]:
-        tx.archives.get(actor.organization_id, archive_id)
-        query = AgentQuery(page=page, archive_id=archive_id, show_hidden=True)
-        return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
-
-    views = await services.store.read(work)
-    return [embedding_choice.with_warnings(services, view) for view in views]
+    return await agents.list_page(
+        services,
+        actor,
+        AgentQuery(page=page, archive_id=archive_id, show_hidden=True),
+        relations,
+        check=lambda tx: tx.archives.get(actor.organization_id, archive_id),
+    )
 
 
 def _check_id(archive_id: str) -> None:

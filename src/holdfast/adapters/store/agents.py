@@ -12,7 +12,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
-    false,
     func,
     insert,
     select,
@@ -23,6 +22,7 @@ from sqlalchemy import (
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.blocks import BLOCK
 from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.identity_links import identity_conditions
 from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
@@ -396,9 +396,12 @@ def _conditions(query: AgentQuery) -> list[ColumnElement[bool]]:
                 archives.c.agent_id == _agents.c.id, archives.c.archive_id == query.archive_id
             )
         )
-    if query.identity_id is not None or query.identifier_keys:
-        # There are no identities yet, so no agent matches.
-        conditions.append(false())
+    conditions += identity_conditions(
+        _agents.c.id,
+        tables.identities_agents.c.agent_id,
+        query.identity_id,
+        query.identifier_keys,
+    )
     if not query.show_hidden:
         conditions.append(_agents.c.hidden.is_not(True))
     return conditions

@@ -6,6 +6,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.identity_links import identity_conditions
 from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
@@ -170,6 +171,12 @@ def _conditions(query: BlockQuery) -> list[ColumnElement[bool]]:
         conditions.append(
             exists().where(_links.c.block_id == _blocks.c.id, _links.c.agent_id == query.agent_id)
         )
+    conditions += identity_conditions(
+        _blocks.c.id,
+        tables.identities_blocks.c.block_id,
+        query.identity_id,
+        query.identifier_keys,
+    )
     return conditions + _agent_count_conditions(query)
 
 

@@ -26,6 +26,7 @@ class TransactionConflict(StoreUnavailable):
     """Two transactions conflicted, or the connection broke before the commit: the work can be run again."""
 
 
+_ONE_KEY_TWICE: Final = "Two identities got one key at the same moment."
 _TWO_VECTORS: Final = "Two vectors of one text were stored or asked for at the same moment."
 
 _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
@@ -56,6 +57,8 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
         "Two first passages of an agent were stored at the same moment.",
     ),
     "uq_folders_name": (AlreadyExists, "A folder with this name already exists."),
+    "uq_identities_key_in_project": (TransactionConflict, _ONE_KEY_TWICE),
+    "uq_identities_key_without_project": (TransactionConflict, _ONE_KEY_TWICE),
     "uq_files_name": (TransactionConflict, "Two files got one name at the same moment."),
     "uq_contents_organization_id_digest_format": (
         TransactionConflict,

@@ -28,7 +28,7 @@ from holdfast.adapters.store.search_schema import create_search_tables
 from holdfast.errors import Bug, StoreIsNewer, StoreUnavailable
 
 # Every revision, oldest first. Alembic has this list too, but importing it at each start takes too long.
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD: Final = REVISIONS[-1]
 # The oldest revision whose servers can use a database at HEAD: CONTRIBUTING.md, "Upgrades without a stop".
 OLDEST_COMPATIBLE: Final = "0003"

@@ -16,6 +16,7 @@ from holdfast.adapters.store.file_removal import SqlRemovals
 from holdfast.adapters.store.files import SqlFiles
 from holdfast.adapters.store.folders import SqlFolders
 from holdfast.adapters.store.fts5_index import Fts5Index
+from holdfast.adapters.store.identities import SqlIdentities
 from holdfast.adapters.store.mcp_servers import SqlMcpServers
 from holdfast.adapters.store.mcp_sessions import SqlMcpSessions
 from holdfast.adapters.store.messages import SqlMessages
@@ -59,6 +60,7 @@ class SqlTransaction:
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
+        self.identities = SqlIdentities(connection)
         self.providers = SqlProviders(connection, cipher)
         self.mcp_servers = SqlMcpServers(connection, cipher)
         self.mcp_sessions = SqlMcpSessions(connection, cipher)

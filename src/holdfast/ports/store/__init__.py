@@ -22,6 +22,7 @@ from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.files import Files
 from holdfast.ports.store.folders import Folders
+from holdfast.ports.store.identities import Identities, IdentityLinks
 from holdfast.ports.store.mcp_servers import McpServers
 from holdfast.ports.store.mcp_sessions import McpSessions
 from holdfast.ports.store.messages import Messages
@@ -50,6 +51,8 @@ __all__ = [
     "Events",
     "Files",
     "Folders",
+    "Identities",
+    "IdentityLinks",
     "McpServers",
     "McpSessions",
     "Messages",

@@ -13,6 +13,7 @@ from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.files import Files
 from holdfast.ports.store.folders import Folders
+from holdfast.ports.store.identities import Identities
 from holdfast.ports.store.mcp_servers import McpServers
 from holdfast.ports.store.mcp_sessions import McpSessions
 from holdfast.ports.store.messages import Messages
@@ -41,6 +42,8 @@ class Transaction(Protocol):
     def tools(self) -> Tools: ...
     @property
     def blocks(self) -> Blocks: ...
+    @property
+    def identities(self) -> Identities: ...
     @property
     def providers(self) -> Providers: ...
     @property

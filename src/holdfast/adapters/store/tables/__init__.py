@@ -24,6 +24,11 @@ from holdfast.adapters.store.tables.file_tables import (
     folders,
     stale_prompts,
 )
+from holdfast.adapters.store.tables.identity_tables import (
+    identities,
+    identities_agents,
+    identities_blocks,
+)
 from holdfast.adapters.store.tables.mcp_tables import mcp_servers, mcp_sessions
 from holdfast.adapters.store.tables.memory_tables import (
     agent_archives,
@@ -81,6 +86,9 @@ __all__ = [
     "files",
     "folders",
     "idempotency_keys",
+    "identities",
+    "identities_agents",
+    "identities_blocks",
     "mcp_servers",
     "mcp_sessions",
     "message_vectors",

@@ -27,6 +27,7 @@ from holdfast.usecases.messages import MessageInput
 
 _RELATIONS = {
     "agent.blocks": Relation.BLOCKS,
+    "agent.identities": Relation.IDENTITIES,
     "agent.pending_approval": Relation.PENDING,
     "agent.secrets": Relation.SECRETS,
     "agent.sources": Relation.FOLDERS,
@@ -43,6 +44,7 @@ _LEGACY_RELATIONS = {
     "tags": Relation.TAGS,
     "secrets": Relation.SECRETS,
     "sources": Relation.FOLDERS,
+    "identities": Relation.IDENTITIES,
     "tool_exec_environment_variables": Relation.SECRETS,
 }
 
@@ -75,6 +77,7 @@ def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
         tool_names=tuple(body.tools or ()),
         tool_ids=tuple(dict.fromkeys(body.tool_ids or ())),
         folder_ids=_folder_ids(body) or (),
+        identity_ids=tuple(dict.fromkeys(body.identity_ids or ())),
         default_folder=bool(body.include_default_source),
         base_tools=body.include_base_tools is not False,
         multi_agent_tools=bool(body.include_multi_agent_tools),
@@ -93,9 +96,10 @@ def _new_blocks(given: Sequence[BlockCreate]) -> tuple[NewBlock, ...]:
 
 def agent_changes(body: AgentUpdate) -> AgentChanges:
     return AgentChanges(
-        block_ids=None if body.block_ids is None else tuple(dict.fromkeys(body.block_ids)),
-        tool_ids=None if body.tool_ids is None else tuple(dict.fromkeys(body.tool_ids)),
+        block_ids=_unique(body.block_ids),
+        tool_ids=_unique(body.tool_ids),
         folder_ids=_folder_ids(body),
+        identity_ids=_unique(body.identity_ids),
         message_ids=None if body.message_ids is None else tuple(body.message_ids),
         **{name: getattr(body, name) for name in _LAST_RUN_FIELDS},
         **_given_fields(body),
@@ -103,8 +107,11 @@ def agent_changes(body: AgentUpdate) -> AgentChanges:
 
 
 def _folder_ids(body: AgentFields) -> tuple[str, ...] | None:
-    given = body.source_ids if body.folder_ids is None else body.folder_ids
-    return None if given is None else tuple(dict.fromkeys(given))
+    return _unique(body.source_ids if body.folder_ids is None else body.folder_ids)
+
+
+def _unique(ids: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if ids is None else tuple(dict.fromkeys(ids))
 
 
 def _given_fields(body: AgentFields) -> dict[str, Any]:

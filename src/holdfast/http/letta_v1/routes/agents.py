@@ -17,6 +17,7 @@ from holdfast.http.letta_v1.from_wire.agents import agent_changes, new_agent
 from holdfast.http.letta_v1.from_wire.dates import as_utc
 from holdfast.http.letta_v1.images import fetch_linked_images
 from holdfast.http.letta_v1.parameters.conversations import agent_thread_id
+from holdfast.http.letta_v1.parameters.identities import AnyIdentityFilter, IdentifierKeys
 from holdfast.http.letta_v1.parameters.ids import AgentId, BlockId
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.parameters.relations import RelationsDep
@@ -53,8 +54,8 @@ async def _agent_query(
     project_id: str | None = None,
     template_id: str | None = None,
     base_template_id: str | None = None,
-    identity_id: str | None = None,
-    identifier_keys: Annotated[Names | None, Query()] = None,
+    identity_id: AnyIdentityFilter = None,
+    identifier_keys: IdentifierKeys = None,
     show_hidden_agents: Annotated[bool, Query(description="Hidden agents too.")] = False,
 ) -> AgentQuery:
     return AgentQuery(

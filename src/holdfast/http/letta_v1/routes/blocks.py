@@ -11,6 +11,7 @@ from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.blocks import block_changes, new_block
+from holdfast.http.letta_v1.parameters.identities import IdentifierKeys, IdentityFilter
 from holdfast.http.letta_v1.parameters.ids import BlockId
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse, BlockUpdate
@@ -42,6 +43,8 @@ async def _block_query(
     match_all_tags: Annotated[bool, Query(description="All tags, not any.")] = False,
     templates_only: Annotated[bool, Query(description="Templates only.")] = False,
     project_id: Annotated[str | None, Query(description="The project.")] = None,
+    identity_id: IdentityFilter = None,
+    identifier_keys: IdentifierKeys = None,
     connected_to_agents_count_gt: AgentCountFilter = None,
     connected_to_agents_count_lt: AgentCountFilter = None,
     connected_to_agents_count_eq: AgentCountFilter = None,
@@ -57,6 +60,8 @@ async def _block_query(
         match_all_tags=match_all_tags,
         templates_only=templates_only,
         project_id=project_id,
+        identity_id=identity_id,
+        identifier_keys=tuple(identifier_keys or ()),
         connected_gt=connected_to_agents_count_gt,
         connected_lt=connected_to_agents_count_lt,
         connected_eq=connected_to_agents_count_eq,

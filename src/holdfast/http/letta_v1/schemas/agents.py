@@ -11,6 +11,7 @@ from holdfast.core.tool_rules import ToolRule
 from holdfast.http.letta_v1.schemas.agent_files import FileBlock
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse
 from holdfast.http.letta_v1.schemas.folders import Folder
+from holdfast.http.letta_v1.schemas.identities import Identity
 from holdfast.http.letta_v1.schemas.limits import (
     MAX_BLOCKS,
     MAX_MESSAGE_IDS,
@@ -263,9 +264,9 @@ class AgentState(Struct, frozen=True, kw_only=True):
     # configured.
     model_warnings: list[str]
     sources: list[Folder] = []
-    # Not supported, or only of use in the V1 cloud: always empty.
     identity_ids: list[str] = []
-    identities: list[dict[str, Any]] = []
+    identities: list[Identity] = []
+    # Not supported, or only of use in the V1 cloud: always empty.
     multi_agent_group: dict[str, Any] | None = None
     managed_group: dict[str, Any] | None = None
     deployment_id: str | None = None

@@ -15,6 +15,7 @@ from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
 from holdfast.http.letta_v1.to_wire.agent_files import file_block
 from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.http.letta_v1.to_wire.folders import folder_state
+from holdfast.http.letta_v1.to_wire.identities import identity_state
 from holdfast.http.letta_v1.to_wire.messages import api_messages
 from holdfast.http.letta_v1.to_wire.model_settings import (
     embedding_config,
@@ -48,6 +49,8 @@ def agent_state(view: AgentView) -> AgentState:
             file_blocks=[file_block(item, agent) for item in view.files],
         ),
         sources=[folder_state(folder) for folder in view.folders],
+        identity_ids=[item.identity.id for item in view.identities],
+        identities=[identity_state(item) for item in view.identities],
         blocks=blocks,
         tools=[tool_state(tool) for tool in view.tools],
         tags=list(view.tags),
