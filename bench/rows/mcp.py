@@ -20,7 +20,6 @@ from bench.client import Client, RequestFailed
 from bench.context import BenchContext
 from bench.floor import median_ms
 from bench.measurements import Measurement, median, percentile_95
-from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.client import ClientOptions, PooledMcpClient
 from holdfast.core.addresses import parse_allowed
 from holdfast.core.mcp_servers import Endpoint, Transport
@@ -96,7 +95,7 @@ def _mcp_server(*arguments: str) -> Iterator[processes.RunningProcess]:
 async def _open_client(address: str) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
     """A function that calls a tool, and returns its text."""
     client = PooledMcpClient(
-        ClientOptions(), parse_allowed(["127.0.0.1"]), SystemClock(), open_stdio=_open_program
+        ClientOptions(), parse_allowed(["127.0.0.1"]), open_stdio=_open_program
     )
     endpoint = Endpoint(
         server_id="bench",

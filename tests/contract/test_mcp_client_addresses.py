@@ -81,22 +81,42 @@ async def test_a_redirect_to_another_server_is_not_followed(
         McpTestServer(**kind) as server,
         open_client() as client,
     ):
-        headers = {"location": f"{other.url}?secret=1"}
+        there = other.url.replace("//", "//user:secret@") + "/far" * 1000
+        headers = {"location": f"{there}?secret=1"}
         server.intercept = lambda request: McpAnswer(status, b"", headers)
         with pytest.raises(McpUnavailable) as caught:
             await client.list_tools(endpoint_of(server))
         assert "secret" not in caught.value.why
+        assert f"{status} " in caught.value.why
+        assert (
+            f"redirect to {other.url.removesuffix('/mcp').removesuffix('/sse')}/"
+            in caught.value.why
+        )
+        assert "/far" not in caught.value.why
+        assert len(caught.value.why) < 700
         assert other.requests == []
 
 
-async def test_a_redirect_within_the_server_is_followed_and_judged() -> None:
-    async with McpTestServer() as server, open_client() as client:
-        old = server.url.replace("/mcp", "/mcp-old")
+@pytest.mark.parametrize("kind", KINDS, ids=BY_NAME)
+async def test_a_redirect_within_the_server_is_followed_and_judged(kind: dict[str, Any]) -> None:
+    async with McpTestServer(**kind) as server, open_client() as client:
+        path = server.path
         server.intercept = lambda request: (
-            McpAnswer(307, b"", {"location": server.url}) if request.path == "/mcp-old" else None
+            McpAnswer(307, b"", {"location": path}) if request.path == f"{path}-old" else None
         )
-        endpoint = endpoint_of(server, url=old)
+        endpoint = endpoint_of(server, url=f"{server.url}-old")
         assert read_text(await client.call(endpoint, "echo", {"text": "moved"})) == "moved"
+        # Notifications too, on which the server may depend.
+        count = len(server.requests_of("notifications/initialized"))
+        assert count == {"modern": 0, "handshake": 2, "sse": 1}[BY_NAME[KINDS.index(kind)]]
+
+
+async def test_a_redirect_that_leads_to_itself_is_followed_a_few_times() -> None:
+    async with McpTestServer() as server, open_client() as client:
+        server.intercept = lambda request: McpAnswer(307, b"", {"location": server.url})
+        with pytest.raises(McpUnavailable, match="307 Temporary Redirect"):
+            await client.list_tools(endpoint_of(server))
+        assert len(server.requests) < 20
 
 
 async def test_the_address_for_messages_must_be_on_the_same_server() -> None:

@@ -1,9 +1,7 @@
 """MCP servers that fail: what callers learn, what is repeated, and that the next call works again."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 from tests.support.mcp_clients import endpoint_of, open_client, read_text, stdio_endpoint
 from tests.support.mcp_server import McpAnswer, McpRequest, McpTestServer
 
-from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.client import PooledMcpClient
 from holdfast.errors import McpCallLost, McpTimedOut, McpUnauthorized, McpUnavailable
 
@@ -298,29 +295,40 @@ async def test_a_result_that_is_too_large_is_an_error_of_that_call_alone(
         assert read_text(await client.call(endpoint, "echo", {"text": "on"})) == "on"
 
 
-class SuspendedClock(SystemClock):
-    """The clock of a machine that was suspended: the time of day has gone on, the other one has not."""
+class Suspensions:
+    """How long a machine was suspended, as the test says."""
 
-    def __init__(self) -> None:
-        self.slept = timedelta()
+    seconds = 0.0
 
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.slept
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+    def read(self) -> float:
+        return self.seconds
 
 
 async def test_after_a_machine_was_suspended_the_session_is_opened_again() -> None:
-    clock = SuspendedClock()
-    async with McpTestServer(generation="handshake") as server, open_client(clock=clock) as client:
+    machine = Suspensions()
+    async with (
+        McpTestServer(generation="handshake") as server,
+        open_client(read_suspended_seconds=machine.read) as client,
+    ):
         endpoint = endpoint_of(server)
         await client.call(endpoint, "echo", {})
         await client.call(endpoint, "echo", {})
         assert len(server.requests_of("initialize")) == 1
-        clock.slept = timedelta(hours=8)
+        machine.seconds += 3600
         assert read_text(await client.call(endpoint, "echo", {"text": "morning"})) == "morning"
         assert len(server.requests_of("initialize")) == 2
+
+
+async def test_a_call_that_survives_a_suspension_gets_its_answer(server: McpTestServer) -> None:
+    machine = Suspensions()
+    async with open_client(read_suspended_seconds=machine.read) as client:
+        endpoint = endpoint_of(server)
+        waiting = asyncio.create_task(client.call(endpoint, "wait", {}))
+        await server.wait_for(lambda: server.calls_of("wait"))
+        machine.seconds += 3600
+        assert read_text(await client.call(endpoint, "echo", {"text": "morning"})) == "morning"
+        server.release()
+        assert read_text(await waiting) == "It was released."
 
 
 async def test_closing_the_client_takes_a_bounded_time_while_the_server_hangs(

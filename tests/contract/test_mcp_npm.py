@@ -18,7 +18,6 @@ from tests.support.npm_servers import (
 from tests.support.stdio_programs import make_endpoint
 from tests.support.waiting import WAIT_SECONDS
 
-from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.client import ClientOptions, PooledMcpClient
 from holdfast.adapters.mcp.stdio import StdioServers
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
@@ -58,9 +57,7 @@ async def client(shared: Path) -> AsyncIterator[PooledMcpClient]:
         user=ToolUser.find("nobody") if os.geteuid() == 0 else None,
     )
     servers = StdioServers(sandbox, max_message_bytes=1024**2)
-    made = PooledMcpClient(
-        ClientOptions(), parse_allowed(()), SystemClock(), open_stdio=servers.open
-    )
+    made = PooledMcpClient(ClientOptions(), parse_allowed(()), open_stdio=servers.open)
     yield made
     async with asyncio.timeout(WAIT_SECONDS):
         await made.aclose()

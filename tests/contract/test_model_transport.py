@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import pytest
@@ -57,6 +57,31 @@ async def test_an_answer_that_had_begun_is_not_asked_for_again() -> None:
         with pytest.raises(httpx2.RemoteProtocolError):
             await http.get(server.url)
     assert server.connections == 1
+
+
+@pytest.mark.parametrize("trailer", [b"X-A: " + b"a" * 8000 + b"\r\n", b"a" * 8000])
+async def test_trailers_that_never_end_are_refused(trailer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-B: ")
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(trailer)
+                await writer.drain()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, client() as http:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with asyncio.timeout(60):
+            with pytest.raises(httpx2.RemoteProtocolError, match="headers never end"):
+                await http.get(url)
+
+
+async def test_a_body_may_be_longer_than_headers_in_any_number_of_pieces() -> None:
+    body = b"1\r\nx\r\n" * 200_000
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
+    async with Server(answer).run() as server, client() as http:
+        await http.get(server.url)
+        assert len((await http.get(server.url)).content) == 200_000
 
 
 def client() -> httpx2.AsyncClient:

@@ -195,22 +195,13 @@ async def test_nulls_for_what_a_model_leaves_out_of_a_strict_schema_are_not_sent
     assert rig.mcp.calls[0].arguments == ROME
 
 
-@pytest.mark.parametrize(
-    ("city", "why"),
-    [
-        ("cut \ud83d", "surrogates not allowed"),
-        (float("nan"), "not JSON compliant"),
-    ],
-    ids=["half a character", "no number"],
-)
-async def test_arguments_that_cannot_be_sent_are_refused_before_anything_is_sent(
-    rig: McpRig, city: Any, why: str
+async def test_a_number_that_json_does_not_have_is_refused_before_anything_is_sent(
+    rig: McpRig,
 ) -> None:
-    """The SDK would fail halfway, and would end the connection with all other calls on it."""
     _, (tool,) = await rig.add_server(LOOK)
-    returned = await run_directly(rig, tool, {"city": city})
+    returned = await run_directly(rig, tool, {"city": float("nan")})
     assert returned.outcome is Outcome.NOT_STARTED
-    assert why in returned.text
+    assert "not JSON compliant" in returned.text
     assert returned.text.endswith("Nothing was sent to the MCP server.")
     assert rig.mcp.calls == []
 

@@ -15,7 +15,6 @@ from tests.support.mcp_server import McpTestServer
 from tests.support.rig import ACTOR
 from tests.support.waiting import eventually
 
-from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.authorization import SdkMcpAuthorization
 from holdfast.adapters.mcp.client import ClientOptions, PooledMcpClient
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
@@ -93,7 +92,7 @@ def site(server: McpTestServer) -> AuthorizationServer:
 @pytest.fixture
 async def services_for_logins(services: Services) -> AsyncIterator[Services]:
     allowed = parse_allowed(["127.0.0.1"])
-    client = PooledMcpClient(ClientOptions(), allowed, SystemClock(), open_stdio=open_sdk_stdio)
+    client = PooledMcpClient(ClientOptions(), allowed, open_stdio=open_sdk_stdio)
     yield replace(
         services,
         outgoing=GuardedOutgoing(allowed),

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.mcp_server import McpTestServer
 
-from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.mcp.client import ClientOptions, PooledMcpClient
+from holdfast.adapters.mcp.suspension import read_suspended_seconds
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.core.mcp_headers import merge_headers
 from holdfast.core.mcp_servers import Endpoint, Transport
 from holdfast.core.messages import Text
-from holdfast.ports.clock import Clock
 from holdfast.ports.mcp import RemoteResult
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ PATIENCE_SECONDS = 60
 async def open_client(
     *,
     allowed: AllowedAddresses = LOOPBACK,
-    clock: Clock | None = None,
     lookup: Lookup | None = None,
+    read_suspended_seconds: Callable[[], float] = read_suspended_seconds,
     open_stdio: "OpenStdio | None" = None,
     patience: float = PATIENCE_SECONDS,
     **options: Any,
@@ -44,9 +43,9 @@ async def open_client(
     client = PooledMcpClient(
         ClientOptions(**options),
         allowed,
-        clock or SystemClock(),
         lookup=lookup,
         open_stdio=open_stdio or open_sdk_stdio,
+        read_suspended_seconds=read_suspended_seconds,
     )
     try:
         async with asyncio.timeout(patience):

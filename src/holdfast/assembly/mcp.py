@@ -15,7 +15,6 @@ from holdfast.adapters.store.file_permissions import is_exposed
 from holdfast.config import Settings
 from holdfast.config.mcp_file import McpFile, read_mcp_file
 from holdfast.errors import SettingInvalid
-from holdfast.ports.clock import Clock
 from holdfast.ports.doctor_check import Check, Verdict
 from holdfast.ports.mcp import McpOptions
 
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def open_mcp(
-    settings: Settings, stack: AsyncExitStack, clock: Clock, sandbox: SubprocessSandbox
+    settings: Settings, stack: AsyncExitStack, sandbox: SubprocessSandbox
 ) -> PooledMcpClient:
     """Nothing of the SDK is imported before the first call. Servers that are programs run in the sandbox of tools."""
     programs = StdioServers(sandbox, max_message_bytes=settings.mcp_result_bytes)
@@ -39,7 +38,6 @@ def open_mcp(
             max_result_bytes=settings.mcp_result_bytes,
         ),
         settings.allowed_private_hosts,
-        clock,
         open_stdio=programs.open,
     )
     stack.push_async_callback(client.aclose)

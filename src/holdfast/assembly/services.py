@@ -52,7 +52,7 @@ async def build_services(
         documents=open_documents(settings, stack),
         message_embedding=settings.message_embedding,
         embedder=embedder,
-        mcp=open_mcp(settings, stack, clock, sandbox),
+        mcp=open_mcp(settings, stack, sandbox),
         mcp_options=mcp_options,
         limits=settings.limits,
         mcp_authorization=SdkMcpAuthorization(settings.allowed_private_hosts),

@@ -139,9 +139,9 @@ def _own_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unsendable(arguments: Mapping[str, Any]) -> None:
-    """Refuse what would fail only while it is sent: the connection would end, and all other calls on it."""
+    """JSON has no NaN and no infinity: the server would get null instead."""
     try:
-        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(arguments, allow_nan=False)
     except ValueError as error:
         raise InvalidArgument(
             f"The arguments cannot be sent: {error}. Nothing was sent to the MCP server."

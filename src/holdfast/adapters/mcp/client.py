@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from holdfast.adapters.mcp.suspension import read_suspended_seconds
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.mcp_servers import Endpoint, RemoteTool
 from holdfast.errors import McpTimedOut, McpUnavailable
 from holdfast.loading import load_in_thread
-from holdfast.ports.clock import Clock
 from holdfast.ports.mcp import OnProgress, RemoteResult
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ class PooledMcpClient:
         self,
         options: ClientOptions,
         allowed: AllowedAddresses,
-        clock: Clock,
         *,
         open_stdio: "OpenStdio",
         lookup: Lookup | None = None,
+        read_suspended_seconds: Callable[[], float] = read_suspended_seconds,
     ) -> None:
         self._options = options
         self._allowed = allowed
-        self._clock = clock
         self._open_stdio = open_stdio
         self._lookup = lookup or Lookup(allowed)
+        self._read_suspended_seconds = read_suspended_seconds
         self._opening: Opening | None = None
         self._connections: dict[Endpoint, Connection] = {}
         # They were retired, and have not ended yet.
@@ -117,7 +117,11 @@ class PooledMcpClient:
         from holdfast.adapters.mcp.opening import Opening  # noqa: PLC0415 - it takes a second, and most servers need it never
 
         return Opening(
-            self._options, self._allowed, self._lookup, self._clock, open_stdio=self._open_stdio
+            self._options,
+            self._allowed,
+            self._lookup,
+            open_stdio=self._open_stdio,
+            read_suspended_seconds=self._read_suspended_seconds,
         )
 
     def _find(self, endpoint: Endpoint) -> "Connection | None":

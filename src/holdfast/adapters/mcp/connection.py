@@ -1,7 +1,8 @@
-"""The owner of one connection: a task that opens it, keeps it, opens it again after it was lost, and closes it.
+"""The owner of one connection: a task that opens sessions for it, one at a time, and closes it when it is idle or retired.
 
-Callers give it jobs. Each runs in a task of the owner's, so that no cancel scope of the SDK is ever entered in a task of
-theirs, and cancelling one touches no other.
+Callers give it jobs. Each runs in a task of a session's, so that no cancel scope of the SDK is ever entered in a task of
+theirs, and cancelling one touches no other. A session that takes no more jobs stays open until those that run on it have
+ended, while a new one serves the others.
 """
 
 import asyncio
@@ -14,26 +15,22 @@ from typing import Final
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 
+from holdfast.adapters.mcp.attempts import Attempts
 from holdfast.adapters.mcp.failures import (
     Failure,
     Failures,
     Kind,
     RequestFailed,
-    explain_lost,
     explain_unavailable,
 )
+from holdfast.adapters.mcp.held_session import HeldSession
 from holdfast.adapters.mcp.jobs import AnyJob
 from holdfast.adapters.mcp.session import Session, Transports, open_session
-from holdfast.core.mcp_servers import Endpoint
-from holdfast.errors import McpCallLost, McpError, McpTimedOut, McpUnauthorized, McpUnavailable
-from holdfast.ports.clock import Clock
+from holdfast.core.mcp_servers import Endpoint, Transport
+from holdfast.errors import McpError, McpTimedOut, McpUnavailable
 
-# How long to wait before each further attempt to connect; the last for ever.
-_BACKOFF_SECONDS: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-# If the two clocks have moved apart by this much, the machine was suspended: connections are dead without a sign of it.
+# After a suspension of this length a connection may be dead without a sign of it.
 _SUSPENDED_SECONDS: Final = 5.0
-# How long the calls on a lost session may take to notice.
-_LOST_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 5.0
 
@@ -43,6 +40,8 @@ log = logging.getLogger(__name__)
 class Timing(Struct, frozen=True):
     connect_seconds: float
     idle_seconds: float
+    # How long this machine was suspended in all.
+    read_suspended_seconds: Callable[[], float]
 
 
 class Connection:
@@ -51,7 +50,6 @@ class Connection:
         endpoint: Endpoint,
         transports: Transports,
         timing: Timing,
-        clock: Clock,
         on_free: Callable[["Connection"], None],
     ) -> None:
         """``on_free`` is called whenever there is no call on it any more, and when it is closed."""
@@ -62,24 +60,21 @@ class Connection:
         self.last_used = 0.0
         self._transports = transports
         self._timing = timing
-        self._clock = clock
         self._on_free = on_free
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[AnyJob] = deque()
-        self._running: dict[asyncio.Task[None], AnyJob] = {}
+        # The last one may take jobs.
+        self._sessions: dict[asyncio.Task[None], HeldSession] = {}
+        self._attempts = Attempts()
         self._wake = asyncio.Event()
         self._is_ending = False
-        self._is_serving = False
         self._is_modern: bool | None = None
-        self._failed_attempts = 0
-        self._next_attempt_at = 0.0
-        self._last_error: McpError | None = None
         self._note_use()
         self._task = asyncio.create_task(self._own(), name=f"mcp-connection {endpoint.server_name}")
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not self._running
+        return not self._waiting and not any(held.running for held in self._sessions.values())
 
     def submit(self, job: AnyJob) -> None:
         job.future.add_done_callback(lambda _: self._drop(job))
@@ -97,8 +92,12 @@ class Connection:
         """Close it now. Takes a bounded time, whatever the server does."""
         self._is_ending = self.is_retired = True
         self._wake.set()
-        if not self._is_serving:
-            self._fail_waiting(self._unavailable("this server is stopping"))
+        self._fail_waiting(self._unavailable("this server is stopping"))
+        held = None
+        for held in self._sessions.values():
+            held.fail_jobs("the connection was closed")
+        if held is None or not held.is_open:
+            # It is being opened, if at all.
             self._task.cancel()
         for seconds in (_CLOSE_SECONDS, _CANCEL_SECONDS):
             await asyncio.wait((self._task,), timeout=seconds)
@@ -110,9 +109,12 @@ class Connection:
     async def _own(self) -> None:
         try:
             while await self._wait_for_work():
-                await self._hold_session()
+                await self._start_session().is_released.wait()
+            if self._sessions:
+                await asyncio.wait(self._sessions)
         finally:
             self.is_over = True
+            await self._cancel_sessions()
             self._fail_waiting(self._unavailable("the connection was closed"))
             self._on_free(self)
 
@@ -122,24 +124,45 @@ class Connection:
             self._wake.clear()
             if self._is_ending:
                 self._fail_waiting(self._unavailable("this server is stopping"))
-            if not self._waiting and (self.is_retired or self._idle_seconds_left() <= 0):
+            if self.is_idle and self._is_unwanted():
                 self.is_over = True
                 return False
-            pause = self._next_attempt_at - self._loop.time()
-            if self._waiting and pause <= 0:
+            if self._waiting and self._attempts.seconds_left <= 0:
                 return True
             self._fail_hopeless()
-            await self._sleep(pause if self._waiting else self._idle_seconds_left())
+            await self._sleep(self._pause())
 
-    async def _hold_session(self) -> None:
-        session: Session | None = None
+    def _pause(self) -> float | None:
+        """How long there is nothing to do. None: until a call ends."""
+        if self._waiting:
+            return self._attempts.seconds_left
+        left = self._idle_seconds_left()
+        return left if left > 0 else None
+
+    def _start_session(self) -> HeldSession:
+        held = HeldSession(self.endpoint, self)
+        task = asyncio.create_task(self._hold(held), name="mcp-session")
+        self._sessions[task] = held
+        task.add_done_callback(self._sessions.pop)
+        return held
+
+    async def _cancel_sessions(self) -> None:
+        for task in self._sessions:
+            task.cancel()
+        if self._sessions:
+            await asyncio.wait(self._sessions)
+
+    async def _hold(self, held: HeldSession) -> None:
+        """Open a session, and close it when it is over: all in this task, as the SDK wants it."""
         try:
             async with AsyncExitStack() as stack:
-                session = await self._connect(stack)
-                self._failed_attempts, self._last_error = 0, None
-                self._is_serving = True
-                await self._serve(session)
-                await self._settle(session)
+                session = await self._connect(stack, held)
+                held.start(session)
+                await self._serve(held, session)
+                if held.is_open and held.running and not self._is_ending:
+                    held.is_released.set()
+                    await held.drain()
+                await held.settle()
         except McpError as error:
             self._fail_attempt(error)
         except Exception:
@@ -147,15 +170,11 @@ class Connection:
             log.info(
                 "mcp.connection_lost", extra={"server": self.endpoint.server_name}, exc_info=True
             )
+            self._note_loss(held)
         finally:
-            self._is_serving = False
-            if session is not None:
-                session.is_lost = True
-        if self._running:
-            await asyncio.wait(self._running, timeout=_LOST_SECONDS)
-        self._fail_running("the connection was lost")
+            await held.end()
 
-    async def _connect(self, stack: AsyncExitStack) -> Session:
+    async def _connect(self, stack: AsyncExitStack, held: HeldSession) -> Session:
         failures = Failures()
         seconds = self._timing.connect_seconds
         opened = open_session(
@@ -163,7 +182,7 @@ class Connection:
             self.endpoint,
             failures,
             is_modern=self._is_modern,
-            on_lost=self._wake.set,
+            on_lost=held.note_change,
         )
         try:
             async with asyncio.timeout(seconds):
@@ -180,70 +199,47 @@ class Connection:
         )
         return session
 
-    async def _serve(self, session: Session) -> None:
-        """Run jobs until the session is lost or not needed any more."""
-        offset = self._read_offset()
+    async def _serve(self, held: HeldSession, session: Session) -> None:
+        """Begin jobs until the session takes no more, or is not needed any more."""
+        suspended_before = self._timing.read_suspended_seconds()
         while True:
             self._wake.clear()
-            if self._waiting and abs(self._read_offset() - offset) > _SUSPENDED_SECONDS:
-                session.mark_lost()
-            if session.is_lost or self._is_ending:
+            if self._waiting and self._may_be_dead(suspended_before):
+                held.outdate()
+            if self._is_ending:
+                return
+            if not held.takes_jobs:
+                self._note_loss(held)
                 return
             while self._waiting:
-                self._begin(self._waiting.popleft(), session)
-            if self._running:
+                held.begin(self._waiting.popleft(), session)
+            if held.running:
                 await self._wake.wait()
-            elif self.is_retired or self._idle_seconds_left() <= 0:
+            elif self._is_unwanted():
                 return
             else:
                 await self._sleep(self._idle_seconds_left())
 
-    async def _settle(self, session: Session) -> None:
-        """Let the calls end that still run when the session does."""
-        if session.is_lost:
-            log.info("mcp.connection_lost", extra={"server": self.endpoint.server_name})
-            if self._running:
-                await asyncio.wait(self._running, timeout=_LOST_SECONDS)
-        tasks = list(self._running)
-        self._fail_running("the connection was closed")
-        if tasks:
-            # They tell the server that they were cancelled.
-            await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+    def _may_be_dead(self, suspended_before: float) -> bool:
+        if self.endpoint.transport is Transport.STDIO:
+            # A program is suspended with us.
+            return False
+        return self._timing.read_suspended_seconds() - suspended_before > _SUSPENDED_SECONDS
 
-    def _begin(self, job: AnyJob, session: Session) -> None:
-        task = asyncio.create_task(self._run(job, session), name="mcp-call")
-        self._running[task] = job
-        task.add_done_callback(self._end_task)
-        job.begin(task)
+    # What a session tells its owner
 
-    async def _run(self, job: AnyJob, session: Session) -> None:
-        try:
-            await job.run(session)
-        except RequestFailed as error:
-            self._judge(job, session, error.failure)
-        except Exception as error:
-            # A caller waits for this task: whatever the SDK raises is its answer.
-            log.exception("mcp.call_failed", extra={"server": job.server})
-            job.fail(McpCallLost(job.server, type(error).__name__))
+    def repeat_job(self, job: AnyJob) -> None:
+        job.wait_for_connection()
+        self._waiting.append(job)
+        self._wake.set()
 
-    def _judge(self, job: AnyJob, session: Session, failure: Failure) -> None:
-        """A job that was not executed runs once more on a new session; one that may have been does so only if it may."""
-        if failure.kind in {Kind.SESSION, Kind.UNSENT}:
-            session.mark_lost()
-        may_repeat = failure.kind in {Kind.SESSION, Kind.UNSENT} or (
-            failure.kind is Kind.LOST and job.is_repeatable
-        )
-        if may_repeat and job.repeats == 0 and not job.future.done():
-            job.repeats += 1
-            job.wait_for_connection()
-            self._waiting.append(job)
-        elif failure.kind is Kind.LOST and not job.is_repeatable:
-            job.fail(explain_lost(self.endpoint, failure))
-        else:
-            job.fail(explain_unavailable(self.endpoint, failure))
+    def note_answer(self) -> None:
+        self._attempts.reset()
 
-    def _end_task(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
+    def note_change(self) -> None:
+        self._wake.set()
+
+    def note_job_end(self) -> None:
         self._note_use()
         self._wake.set()
         if self.is_idle:
@@ -260,21 +256,25 @@ class Connection:
     def _fail_attempt(self, error: McpError) -> None:
         server = self.endpoint.server_name
         log.warning("mcp.connect_failed", extra={"server": server, "reason": str(error)})
-        if isinstance(error, McpUnauthorized):
-            # The server is well.
-            self._failed_attempts = 0
-        else:
-            pause = _BACKOFF_SECONDS[min(self._failed_attempts, len(_BACKOFF_SECONDS) - 1)]
-            self._failed_attempts += 1
-            self._next_attempt_at = self._loop.time() + pause
-        self._last_error = error
+        self._note_failure(error)
         self._fail_waiting(error)
+
+    def _note_loss(self, held: HeldSession) -> None:
+        """A session that was of no use is a failed attempt, or it would be opened again without a pause."""
+        if not held.was_of_use and not held.is_released.is_set():
+            self._note_failure(self._unavailable("the connection was lost"))
+
+    def _note_failure(self, error: McpError) -> None:
+        self._attempts.fail(error)
+        # Perhaps the server was replaced, and speaks another generation now.
+        self._is_modern = None
 
     def _fail_hopeless(self) -> None:
         """Those that cannot wait until the next attempt learn at once why the last one failed."""
+        error = self._attempts.last_error
         for job in list(self._waiting):
-            if job.must_connect_at < self._next_attempt_at and self._last_error is not None:
-                job.fail(_repeat(self._last_error))
+            if job.must_connect_at < self._attempts.next_at and error is not None:
+                job.fail(_repeat(error))
 
     def _fail_waiting(self, error: McpError) -> None:
         for job in list(self._waiting):
@@ -282,10 +282,6 @@ class Connection:
         self._waiting.clear()
         if self.is_idle:
             self._on_free(self)
-
-    def _fail_running(self, why: str) -> None:
-        for job in list(self._running.values()):
-            job.fail(McpCallLost(job.server, why))
 
     def _unavailable(self, why: str) -> McpUnavailable:
         return McpUnavailable(self.endpoint.server_name, why)
@@ -296,11 +292,10 @@ class Connection:
     def _idle_seconds_left(self) -> float:
         return self.last_used + self._timing.idle_seconds - self._loop.time()
 
-    def _read_offset(self) -> float:
-        """How far the clock on the wall is from the one that stands still while the machine does."""
-        return self._clock.now().timestamp() - self._clock.monotonic_ns() / 1e9
+    def _is_unwanted(self) -> bool:
+        return self.is_retired or self._idle_seconds_left() <= 0
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float | None) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()

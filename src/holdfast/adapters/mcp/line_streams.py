@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 import anyio
-import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 
 from holdfast.adapters.mcp.failures import TransportFailed
+from holdfast.adapters.mcp.program_lines import pace
 from holdfast.adapters.sandbox.programs import Program
 
 _CLOSED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -65,12 +66,15 @@ class LineStreams:
         lines = _Lines(self._max_message_bytes)
         skipped_bytes = 0
         while chunk := await self._program.read_stdout():
-            for line in lines.split(chunk):
+            # A process that writes without end must not stop all others.
+            async for line in pace(lines.split(chunk)):
                 message = _parse(line)
                 if message is None:
                     skipped_bytes += len(line) + 1
                     continue
-                skipped_bytes = 0
+                if not isinstance(message.message, JSONRPCNotification):
+                    # Those can be sent without end between other lines.
+                    skipped_bytes = 0
                 try:
                     await self._incoming.send(message)
                 except _CLOSED:
@@ -79,7 +83,6 @@ class LineStreams:
                 return f"The server sent a message of more than {self._max_message_bytes} bytes."
             if skipped_bytes > self._max_message_bytes:
                 return f"The server wrote more than {self._max_message_bytes} bytes to stdout that are no messages."
-            await asyncio.sleep(0)  # a process that writes without end must not stop all others
         return None
 
     async def write_messages(self) -> None:
@@ -101,7 +104,7 @@ class _Lines:
         """The lines that are complete now, up to one that is too long."""
         *complete, rest = chunk.split(b"\n")
         for end in complete:
-            line = bytes(self._rest + end)
+            line = bytes(self._rest + end) if self._rest else end
             self._rest.clear()
             if self._has_excess(line):
                 return
@@ -123,8 +126,11 @@ def _encode(item: SessionMessage) -> bytes:
 
 
 def _parse(line: bytes) -> SessionMessage | None:
+    if not line.lstrip().startswith(b"{"):
+        # Trying to parse it takes much longer.
+        return None
     try:
-        message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
         return None
     return SessionMessage(message)

@@ -10,7 +10,6 @@ from holdfast.adapters.mcp.session import OpenStdio, Session, Transports
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.mcp_servers import Endpoint
-from holdfast.ports.clock import Clock
 
 T = TypeVar("T")
 
@@ -23,13 +22,12 @@ class Opening:
         options: ClientOptions,
         allowed: AllowedAddresses,
         lookup: Lookup,
-        clock: Clock,
         *,
         open_stdio: OpenStdio,
+        read_suspended_seconds: Callable[[], float],
     ) -> None:
-        self._clock = clock
         self._connect_seconds = options.connect_seconds
-        self._timing = Timing(options.connect_seconds, options.idle_seconds)
+        self._timing = Timing(options.connect_seconds, options.idle_seconds, read_suspended_seconds)
         self._transports = Transports(
             allowed,
             lookup,
@@ -39,7 +37,7 @@ class Opening:
         )
 
     def open(self, endpoint: Endpoint, on_free: Callable[[Connection], None]) -> Connection:
-        return Connection(endpoint, self._transports, self._timing, self._clock, on_free)
+        return Connection(endpoint, self._transports, self._timing, on_free)
 
     def build_job(
         self,

@@ -3,29 +3,28 @@
 Importing this module imports the SDK, which takes a second.
 """
 
+import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from contextvars import ContextVar
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import anyio
 import httpx2
 import mcp_types as types
-from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from mcp.client._transport import TransportStreams
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from holdfast import __version__
-from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed, TransportFailed
+from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed
 from holdfast.adapters.mcp.http_transport import McpHttpTransport
 from holdfast.adapters.mcp.results import fail, read_result
 from holdfast.adapters.mcp.sse_transport import open_sse
+from holdfast.adapters.mcp.watched_streams import watch_sending, watch_streams
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.core.mcp_servers import Endpoint, RemoteTool, Transport
@@ -45,19 +44,13 @@ for _name in ("mcp.client", "mcp.shared", "client"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
+# The SDK's words for what it noticed itself.
+_CLOSED: Final = "Connection closed"
+_STREAM_FAILED: Final = "SSE stream "
+
+
 class _RawResult(RootModel[dict[str, Any]]):
     """A result as it came: the SDK's own class would list all tools first, to compare it with the tool's schema."""
-
-
-class _Sending:
-    """What is known of the last request of a task: the SDK makes up the id, and hides whether it was sent."""
-
-    def __init__(self) -> None:
-        self.request_id: str | int | None = None
-        self.was_sent = False
-
-
-_sending: ContextVar[_Sending | None] = ContextVar("sending", default=None)
 
 
 class Transports:
@@ -138,11 +131,15 @@ async def open_session(
     """``is_modern``: the generation of the protocol that the server spoke before. None: find out. ``on_lost`` is called
     when the session cannot be used any more."""
     session = Session(failures, on_lost)
-    streams = _watch(transports.open(endpoint, failures), session)
+    streams = watch_streams(transports.open(endpoint, failures), session)
     mode = "legacy" if is_modern is False else "auto"
     async with Client(streams, mode=mode, cache=None, client_info=_CLIENT) as client:
         session.client = client
-        yield session
+        try:
+            yield session
+        finally:
+            # Leaving the SDK's contexts takes a while, and no call may begin meanwhile.
+            session.is_lost = True
 
 
 class Session:
@@ -152,6 +149,8 @@ class Session:
         self._failures = failures
         self._on_lost = on_lost
         self.is_lost = False
+        # How many messages the server has sent.
+        self.received = 0
 
     @property
     def is_modern(self) -> bool:
@@ -164,6 +163,9 @@ class Session:
 
     def note_end(self, why: str) -> None:
         self._failures.closing = why
+
+    def note_message(self) -> None:
+        self.received += 1
 
     async def list_tools(self) -> list[RemoteTool]:
         """All pages. Raises RequestFailed."""
@@ -215,7 +217,7 @@ class Session:
     async def _call_once(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None
     ) -> RemoteResult:
-        params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
+        params = types.CallToolRequestParams(name=name, arguments=_replace_surrogates(arguments))
 
         async def pass_on(progress: float, total: float | None, message: str | None) -> None:
             if on_progress is not None:
@@ -232,28 +234,43 @@ class Session:
     @contextmanager
     def _translate(self) -> Iterator[None]:
         """MCPError only if the server itself gave this error; everything else is a RequestFailed."""
-        sending = _Sending()
-        token = _sending.set(sending)
-        try:
-            yield
-        except MCPError as error:
-            failure = self._failures.take(sending.request_id) or self._find_closing(sending, error)
-            if failure is None:
-                raise
-            raise RequestFailed(failure) from error
-        except ValidationError as error:
-            raise RequestFailed(Failure(Kind.LOST, _describe_invalid(error))) from error
-        finally:
-            self._failures.take(sending.request_id)
-            _sending.reset(token)
+        with watch_sending() as sending:
+            try:
+                yield
+            except MCPError as error:
+                noted = self._failures.take(sending.request_id)
+                failure = self._explain(error, noted, was_sent=sending.was_sent)
+                if failure is None:
+                    raise
+                raise RequestFailed(failure) from error
+            except ValidationError as error:
+                raise RequestFailed(Failure(Kind.LOST, _describe_invalid(error))) from error
+            finally:
+                self._failures.take(sending.request_id)
 
-    def _find_closing(self, sending: _Sending, error: MCPError) -> Failure | None:
-        if error.code == types.CONNECTION_CLOSED and self.is_lost:
-            kind = Kind.LOST if sending.was_sent else Kind.UNSENT
-            return Failure(kind, self._failures.closing)
+    def _explain(self, error: MCPError, noted: Failure | None, *, was_sent: bool) -> Failure | None:
+        """None: the server's own words. They may come after a failure was noted, when an answer is asked for again."""
+        if error.code == types.CONNECTION_CLOSED and error.message == _CLOSED:
+            kind = Kind.LOST if was_sent else Kind.UNSENT
+            return noted or Failure(kind, self._failures.closing)
+        if noted is not None and error.message == noted.why:
+            return noted
+        if error.code == types.CONNECTION_CLOSED and error.message.startswith(_STREAM_FAILED):
+            return noted or Failure(Kind.LOST, error.message)
         if error.code == types.PARSE_ERROR and error.message.startswith("Failed to parse "):
-            return Failure(Kind.LOST, "its answer is not valid JSON-RPC")
+            return noted or Failure(Kind.LOST, "its answer is not valid JSON-RPC")
         return None
+
+
+def _replace_surrogates(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """UTF-8 cannot encode lone surrogates; the SDK's HTTP transport would end with its attempt."""
+    text = json.dumps(dict(arguments), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        replaced: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
+        return replaced
+    return dict(arguments)
 
 
 def _read_tool(tool: types.Tool) -> RemoteTool:
@@ -272,80 +289,3 @@ def _describe_invalid(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
     return f"its answer is not valid MCP: {where}: {first['msg']}"
-
-
-@asynccontextmanager
-async def _watch(
-    opened: AbstractAsyncContextManager[TransportStreams], session: Session
-) -> AsyncIterator[TransportStreams]:
-    async with opened as (read, write):
-        yield _WatchedReader(read, session), _WatchedWriter(write)
-
-
-class _WatchedReader:
-    """Tells the session when the server has closed the stream."""
-
-    def __init__(self, inner: ReadStream[SessionMessage | Exception], session: Session) -> None:
-        self._inner = inner
-        self._session = session
-
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._inner, "last_context", None)
-
-    async def receive(self) -> SessionMessage | Exception:
-        try:
-            item = await self._inner.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._session.mark_lost()
-            raise
-        if isinstance(item, TransportFailed):
-            self._session.note_end(str(item))
-        return item
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> "_WatchedReader":
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class _WatchedWriter:
-    """Notes the id of a request for the task that sends it."""
-
-    def __init__(self, inner: WriteStream[SessionMessage]) -> None:
-        self._inner = inner
-
-    async def send(self, item: SessionMessage, /) -> None:
-        sending = _sending.get() if isinstance(item.message, types.JSONRPCRequest) else None
-        if sending is None or not isinstance(item.message, types.JSONRPCRequest):
-            await self._inner.send(item)
-            return
-        sending.request_id = item.message.id
-        sending.was_sent = True
-        try:
-            await self._inner.send(item)
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            sending.was_sent = False
-            raise
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()

@@ -25,7 +25,8 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed
-from holdfast.adapters.mcp.http_transport import describe, status_text
+from holdfast.adapters.mcp.http_posts import describe
+from holdfast.adapters.mcp.http_refusals import status_text
 
 _Writer = MemoryObjectSendStream[SessionMessage | Exception]
 

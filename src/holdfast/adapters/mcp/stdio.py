@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.adapters.mcp.failures import TransportFailed
+from holdfast.adapters.mcp.program_lines import StderrLines, pace
 from holdfast.adapters.sandbox.environments import finish_despite_cancel
 from holdfast.adapters.sandbox.programs import CannotRun, Program, run_program
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
-from holdfast.core.mcp_servers import MASK, Endpoint
+from holdfast.core.mcp_servers import Endpoint
 from holdfast.errors import BackendError
 from holdfast.ports.sandbox import SandboxLimits
 
@@ -35,9 +36,6 @@ _END_SECONDS: Final = 0.5
 """How long to wait for the end of a process that has closed its stdout, and for its last line on stderr."""
 
 _KEPT_LINES: Final = 20
-_MAX_LINE_CHARS: Final = 400
-_SHORTEST_SECRET: Final = 6
-"""Values of the environment that are shorter are words like ``true``; they are not hidden in lines."""
 
 log = logging.getLogger(__name__)
 
@@ -139,27 +137,17 @@ class _Connection:
         return how or f"The server's process ended with exit code {end.exit_code}."
 
     async def _read_stderr(self) -> None:
-        rest = b""
-        while chunk := await self.program.read_stderr():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._keep_line(line)
-            if len(rest) > _MAX_LINE_CHARS:
-                self._keep_line(rest)
-                rest = b""
-            await asyncio.sleep(0)  # a process that writes without end must not stop all others
-        self._keep_line(rest)
-
-    def _keep_line(self, line: bytes) -> None:
-        text = line[: 4 * _MAX_LINE_CHARS].decode(errors="replace").strip()[:_MAX_LINE_CHARS]
-        for _, value in self.endpoint.env:
-            if len(value) >= _SHORTEST_SECRET:
-                text = text.replace(value, MASK)
-        if text:
-            self._last_lines.append(text)
-            log.debug(
-                "mcp.process_stderr", extra={"server": self.endpoint.server_name, "line": text}
-            )
+        lines = StderrLines(self.endpoint)
+        extra = {"server": self.endpoint.server_name}
+        is_open = True
+        while is_open:
+            chunk = await self.program.read_stderr()
+            is_open = bool(chunk)
+            # A process that writes without end must not stop all others.
+            async for line in pace(lines.split(chunk)):
+                if line:
+                    self._last_lines.append(line)
+                    log.debug("mcp.process_stderr", extra={**extra, "line": line})
 
 
 def _start_task(

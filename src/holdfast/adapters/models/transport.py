@@ -17,7 +17,7 @@ _KEEP_IDLE_SECONDS = 60.0
 _MAX_IDLE = 200
 # Above this the connection stops reading, until the reader catches up.
 _MAX_UNREAD_BYTES = 1024 * 1024
-# Of status line and headers.
+# Of all that is not body and comes in one piece: status line and headers, or trailers.
 _MAX_HEAD_BYTES = 512 * 1024
 
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -241,17 +241,17 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.has_received = True
+        # A piece of the body sets it back.
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(httpx2.RemoteProtocolError("The server's answer is not HTTP."))
             self._transport.abort()
             return
-        if not self.status:
-            self._head_bytes += len(data)
-            if self._head_bytes > _MAX_HEAD_BYTES:
-                self._fail(httpx2.RemoteProtocolError("The server's headers never end."))
-                self._transport.abort()
+        if self._head_bytes > _MAX_HEAD_BYTES:
+            self._fail(httpx2.RemoteProtocolError("The server's headers never end."))
+            self._transport.abort()
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -277,7 +277,8 @@ class _Connection(asyncio.Protocol):
     # httptools' callbacks
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name, value))
+        if not self.status:
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -289,6 +290,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._received.append(body)
+        self._head_bytes = 0
         before, self._unread_bytes = self._unread_bytes, self._unread_bytes + len(body)
         if before <= _MAX_UNREAD_BYTES < self._unread_bytes:
             self._transport.pause_reading()
