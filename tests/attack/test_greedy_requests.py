@@ -77,6 +77,7 @@ def create_ids(http: httpx.Client) -> dict[str, str]:
         "def shout(text: str) -> str:\n    '''Shout.\n\n    Args:\n        text: what\n    '''\n"
     )
     remote = {"server_name": "remote", "config": {"server_url": "http://127.0.0.2:9/mcp"}}
+    person = {"identifier_key": "ada", "name": "Ada", "identity_type": "user"}
     return {
         "mcp_server_id": create("/v1/mcp-servers/", remote)["id"],
         "mcp_server_name": "remote",
@@ -89,6 +90,7 @@ def create_ids(http: httpx.Client) -> dict[str, str]:
         "conversation_id": create(f"/v1/conversations/?agent_id={agent}", {})["id"],
         "block_label": "notes",
         "archive_id": create("/v1/archives/", {"name": "notes"})["id"],
+        "identity_id": create("/v1/identities/", person)["id"],
         "folder_id": create("/v1/folders/", {"name": "notes"})["id"],
         "tool_name": "shout",
         "prober": create("/v1/agents/", {"name": "prober"})["id"],

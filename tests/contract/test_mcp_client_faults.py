@@ -387,6 +387,7 @@ async def test_a_command_that_does_not_exist_is_named(
     )
     with pytest.raises(McpUnavailable) as caught:
         await client.list_tools(missing)
-    assert caught.value.why.startswith(
-        "Failed to connect to MCP command '/no/such/program'. Please check your configuration"
+    assert caught.value.why == (
+        "Failed to connect to MCP command '/no/such/program'. Please check your configuration and ensure the server is"
+        " accessible. Error: [Errno 2] No such file or directory: '/no/such/program'"
     )

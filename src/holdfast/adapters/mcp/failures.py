@@ -100,5 +100,7 @@ def _show_url(endpoint: Endpoint) -> str:
 
 
 def _hide_url(endpoint: Endpoint, text: str) -> str:
-    """Libraries and servers may have quoted it."""
-    return hide_address(text, endpoint.url or "", is_configured=endpoint.is_trusted)
+    """Libraries and servers may have quoted it. A program has none."""
+    if not endpoint.url:
+        return text
+    return hide_address(text, endpoint.url, is_configured=endpoint.is_trusted)
