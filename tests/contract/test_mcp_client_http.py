@@ -144,9 +144,7 @@ async def test_a_redirect_whose_body_breaks_off_leaves_other_calls_alone(
 
     async with RawMcpServer(answer).run() as server:
         other = asyncio.create_task(client.call(server.endpoint, "other", {}))
-        with pytest.raises(
-            McpUnavailable, match=r"307 .*: redirect to .* not followed"
-        ):
+        with pytest.raises(McpUnavailable, match=r"307 .*: redirect to .* not followed"):
             await client.call(server.endpoint, "bad", {})
         is_over.set()
         assert read_text(await other) == "good"
