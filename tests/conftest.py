@@ -2,6 +2,7 @@
 provider and threads for clients."""
 
 import gc
+import signal
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,9 @@ from holdfast.testing import ScriptedProvider
 # CPython 3.11 takes a garbage collection in the middle of parsing a module for an error ("AST constructor
 # recursion depth mismatch"), and pytest parses hundreds: it does so without.
 gc.disable()
+
+# A shell starts a background job with SIGINT ignored, and processes inherit that: those that tests interrupt would go on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
