@@ -27,7 +27,8 @@ from holdfast.ports.store import Transaction
 
 # A token that ends sooner is renewed before it is used.
 MARGIN_SECONDS: Final = 60.0
-# How long one server may renew a token. Longer than its request may take; if the server dies, another one tries then.
+# How long one server may renew a token, by the clock of the database: those of servers differ. Longer than its request
+# may take; if the server dies, another one tries then.
 LOCK_SECONDS: Final = 30.0
 # Those who wait for another server look at the store so often, in case that no bell is heard.
 LOOK_SECONDS: Final = 1.0
@@ -110,12 +111,16 @@ async def _renew(services: Services, before: McpSession) -> McpSession | None:
 
 async def _wait(services: Services, before: McpSession, watch: Watch) -> McpSession | None:
     """Wait while another task renews the tokens, and return the session then; or with the lock of a server that died."""
+
+    def look(tx: Transaction) -> tuple[McpSession | None, datetime]:
+        return tx.mcp_sessions.get(before.id), tx.servers.now()
+
     while True:
         await watch.wait(LOOK_SECONDS)
-        found = await services.store.read(lambda tx: tx.mcp_sessions.get(before.id))
+        found, now = await services.store.read(look)
         if found is None or found.refresh_ends_at is None or _has_changed(found, before):
             return found
-        if found.refresh_ends_at <= services.clock.now():
+        if found.refresh_ends_at <= now:
             return found
 
 
@@ -127,7 +132,7 @@ async def _attempt_to_its_end(services: Services, before: McpSession) -> _Attemp
 
 async def _attempt(services: Services, before: McpSession) -> _Attempt:
     def begin(tx: Transaction) -> _Attempt:
-        now = services.clock.now()
+        now = tx.servers.now()
         ends_at = now + timedelta(seconds=LOCK_SECONDS)
         is_ours = tx.mcp_sessions.begin_refresh(before.id, now, ends_at)
         session = tx.mcp_sessions.get(before.id)
