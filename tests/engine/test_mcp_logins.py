@@ -4,7 +4,7 @@ bundles of services without a common bell, over one store."""
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -30,11 +30,13 @@ from holdfast.core.mcp_sessions import McpSession, SessionStatus
 from holdfast.errors import McpLoginEnded, McpUnavailable
 from holdfast.ports.bell import login_topic
 from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
 from holdfast.usecases import mcp_logins, mcp_renewal
 from holdfast.usecases.mcp_logins import Callback, LoginResult, LoginServer
 
 CALLBACK = "http://127.0.0.1:8283/v1/tools/mcp/oauth/callback"
 SOON = 30
+SLOW = 20
 LATER = 3600
 
 
@@ -94,13 +96,24 @@ class Deployment:
 
     async def take_lock(self) -> McpSession:
         """Begin to renew the tokens, as a server that dies then."""
-        now = self.clock.now()
-        ends_at = now + timedelta(seconds=mcp_renewal.LOCK_SECONDS)
         session = await self.session()
-        assert await self.servers[1].store.write(
-            lambda tx: tx.mcp_sessions.begin_refresh(session.id, now, ends_at)
-        )
+
+        def begin(tx: Transaction) -> datetime:
+            now = tx.servers.now()
+            ends_at = now + timedelta(seconds=mcp_renewal.LOCK_SECONDS)
+            assert tx.mcp_sessions.begin_refresh(session.id, now, ends_at)
+            return ends_at
+
+        ends_at = await self.servers[1].store.write(begin)
         return structs.replace(session, refresh_ends_at=ends_at)
+
+    async def end_lock(self, lock: McpSession) -> None:
+        """Let its time be over, by the clock of the database."""
+        ends_at = lock.refresh_ends_at
+        assert ends_at is not None
+        assert await self.servers[1].store.write(
+            lambda tx: tx.mcp_sessions.begin_refresh(lock.id, ends_at, tx.servers.now())
+        )
 
 
 @pytest.fixture
@@ -374,10 +387,12 @@ async def test_a_server_that_died_while_it_renewed_a_token_is_not_waited_for_lon
     deployment.site.expires_in = SOON
     await deployment.log_in()
     deployment.site.expires_in = LATER
-    await deployment.take_lock()
+    lock = await deployment.take_lock()
+    # The clock of a server may be slow. That of the database counts.
+    deployment.clock.advance(-SLOW)
     call = asyncio.create_task(deployment.find_token())
 
-    deployment.clock.advance(mcp_renewal.LOCK_SECONDS)
+    await deployment.end_lock(lock)
 
     async with asyncio.timeout(WAIT_SECONDS):
         assert await call in deployment.site.access_tokens
@@ -391,7 +406,7 @@ async def test_a_server_that_comes_too_late_does_not_store_its_tokens(
     await deployment.log_in()
     deployment.site.expires_in = LATER
     late = await deployment.take_lock()
-    deployment.clock.advance(mcp_renewal.LOCK_SECONDS)
+    await deployment.end_lock(late)
     token = await deployment.find_token()
 
     await deployment.servers[1].store.write(lambda tx: tx.mcp_sessions.end_refresh(late))
