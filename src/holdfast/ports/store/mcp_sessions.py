@@ -36,7 +36,8 @@ class McpSessions(Protocol):
         ...
 
     def begin_refresh(self, session_id: str, now: datetime, ends_at: datetime) -> bool:
-        """Take the right to refresh the tokens of this session until ``ends_at``. False if another server has it."""
+        """Take the right to refresh the tokens of this session until ``ends_at``. False if another server has it. Both times
+        are by the clock of the database."""
         ...
 
     def end_refresh(self, session: McpSession) -> bool:
