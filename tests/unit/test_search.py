@@ -1,7 +1,7 @@
 """How texts become terms, and how rows are ranked."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.search import (
@@ -26,6 +26,7 @@ RANKS = st.lists(st.integers(1, 50), unique=True, max_size=20)
 
 
 @given(before=TEXTS, text=TEXTS, after=TEXTS)
+@example(before="", text="0\x000", after="")
 def test_each_term_of_a_query_is_among_those_of_a_text_that_has_it(
     before: str, text: str, after: str
 ) -> None:
